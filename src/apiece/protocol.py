@@ -1,0 +1,99 @@
+"""The protocol: a method is six pure functions, cut where the network cuts.
+
+Read aloud: the server opens a state (`init`); shows each client its view (`message`); a client without memory
+enrolls (`enroll`); it works and answers (`local`); the server merges the answers (`merge`); and at any time a client
+can say which model it uses (`personal`). Engines run these functions: in one compiled program, client by client over
+bytes, or across machines. A method never knows which.
+
+The contract. Each line is a test that every method of the catalog passes on every engine (`apiece.testing`):
+
+1. Pure functions of pytrees of arrays; a state comes out with the structure, shapes and dtypes it went in with.
+   Hyper-parameters are keyword-only arguments of the factory and may be traced.
+2. A client function sees its own state, one message and its own data; a server function sees no data and no client
+   state. Message and reply are the only channel.
+3. The server's randomness is spent in `init` and `merge`. A client's key comes from who and when
+   (`fold_in(fold_in(key, round), i)`), never from order.
+4. A reply is an update (a difference, a gradient) where it can be, so that it still means something when late.
+5. Rows beyond a client's size are never read; replies of weight 0 never matter.
+6. Permuting the cohort changes nothing but rounding.
+7. Forgetting is legal: an engine may re-enroll a client each round.
+8. `params` in `enroll` is the initial model, which every party builds from the spec and the seed; it is never sent.
+
+The smallest complete method, one gradient step averaged, run by hand for one round of two clients:
+
+>>> import jax, jax.numpy as jnp
+>>> from apiece.protocol import Cohort, Data, Method
+>>> def gradient_averaging(lr=0.5):
+...     def local(client, x, data, key):
+...         return client, x - data.y[data.start]               # the gradient of |x - y|^2 / 2
+...     def merge(x, replies, cohort, key):
+...         share = cohort.weight / cohort.weight.sum()
+...         return x - lr * share @ replies
+...     return Method(init=lambda params, key: params, message=lambda x, i: x, merge=merge,
+...                   enroll=lambda params, x, data, key: (), local=local,
+...                   personal=lambda client, x, data, key: x)
+>>> method, key = gradient_averaging(), jax.random.key(0)
+>>> y = jnp.array([1.0, 3.0])
+>>> server = method.init(jnp.array(0.0), key)
+>>> replies = jnp.stack([method.local((), method.message(server, i), Data(y, y, i, 1), key)[1] for i in (0, 1)])
+>>> cohort = Cohort(ids=jnp.array([0, 1]), weight=jnp.ones(2), delay=jnp.zeros(2, int), population=2)
+>>> float(method.merge(server, replies, cohort, key))
+1.0
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+Tree = Any  # a pytree of arrays; a type checker can know no more
+Params = Server = Message = Client = Reply = Tree
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "y", "start", "size"], meta_fields=["capacity"])
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """One client's examples: a view into the flat arrays of everybody's.
+
+    `x` and `y` are pytrees of arrays with all clients' examples along axis 0; this client owns the `size` rows from
+    `start` on. `capacity` (static) is the size of the largest client, which bounds a full-batch view; None: unknown.
+    """
+
+    x: Tree
+    y: Tree
+    start: Any
+    size: Any
+    capacity: int | None = None
+
+
+class Batch(NamedTuple):
+    """What a loss sees: examples, and their weights (0 = not there; the weights of a batch sum to its true size)."""
+
+    x: Tree
+    y: Tree
+    weight: Any
+
+
+Loss = Callable[[Params, Batch, Any], Any]  # (params, batch, key) -> the weighted mean loss over the batch
+
+
+class Cohort(NamedTuple):
+    """Who answered. `weight` 0 means: ignore this row; `delay` is in server versions."""
+
+    ids: Any
+    weight: Any
+    delay: Any
+    population: Any
+
+
+class Method(NamedTuple):
+    """Six pure functions; the contract is in this module's text."""
+
+    init: Callable[[Params, Any], Server]
+    message: Callable[[Server, Any], Message]
+    merge: Callable[[Server, Reply, Cohort, Any], Server]
+    enroll: Callable[[Params, Message, Data, Any], Client]
+    local: Callable[[Client, Message, Data, Any], tuple[Client, Reply]]
+    personal: Callable[[Client, Message, Data, Any], Params]
