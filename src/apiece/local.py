@@ -1,0 +1,184 @@
+"""What a client does with its data: draw a batch, take a gradient, descend.
+
+Batches are drawn by index inside the compiled program, from the flat array of everybody's examples: no padding, no
+data loader, no copy. Every draw is a pure function of (key, step): a run can be continued, and a remote client draws
+what a simulated one draws.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from apiece import tree
+from apiece.protocol import Batch, Data, Loss, Params, Tree
+
+SHUFFLE_ROUNDS = 24  # a position's law is within 2^-24 of uniform, a pair's within about 2^-12
+FULL_CHUNK = 256  # rows of a full-batch view that are processed at once
+GRADIENT_MARK = "apiece_gradient"  # names each gradient in the traced program, so that costs can be counted
+
+
+def shuffler(key: Tree, size: Tree) -> Callable[[Tree, jax.Array], jax.Array]:
+    """(order, position) -> where the order-th random permutation of 0..size-1 sends that position.
+
+    The swap-or-not shuffle (Hoang, Morris, Rogaway 2012): in each round x meets its partner (k - x) mod size, and
+    the two change places or not by a coin that both see. No permutation is ever made, so a traced size works and
+    costs the same for any size. The key is spent once; orders are told apart by hashing, which is cheap in a loop.
+
+    >>> shuffle = shuffler(jax.random.key(0), 7)
+    >>> sorted(shuffle(3, jnp.arange(7)).tolist())
+    [0, 1, 2, 3, 4, 5, 6]
+    """
+    seeds = jax.random.bits(key, (2, SHUFFLE_ROUNDS), jnp.uint32)
+    size = jnp.asarray(size, jnp.uint32)
+
+    def shuffle(order: Tree, position: jax.Array) -> jax.Array:
+        words = _hash(seeds + jnp.asarray(order, jnp.uint32) * jnp.uint32(0x9E3779B9))
+        offsets, coins = words[0] % size, words[1]
+        x = position.astype(jnp.uint32)
+        for r in range(SHUFFLE_ROUNDS):
+            partner = offsets[r] + size - x
+            partner = jnp.where(partner >= size, partner - size, partner)
+            x = jnp.where(_hash(jnp.maximum(x, partner) ^ coins[r]) >> 31, partner, x)
+        return x.astype(jnp.int32)
+
+    return shuffle
+
+
+def _hash(word: jax.Array) -> jax.Array:
+    """A bijection of 32-bit words that spreads every bit over all (the finalizer of MurmurHash3, one round less)."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
+    return (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
+
+
+def rows(data: Data, index: jax.Array, present: jax.Array) -> Batch:
+    """The client's examples at `index` (below its size where `present`); absent ones get weight 0.
+
+    Absent places read the client's own first row, never a neighbour's.
+    """
+    at = data.start + jnp.where(present, index, 0)
+    pick = lambda leaf: leaf.at[at].get(mode="promise_in_bounds")
+    return Batch(jax.tree.map(pick, data.x), jax.tree.map(pick, data.y), present.astype(jnp.float32))
+
+
+def draw(data: Data, shuffle: Callable, batch: int, order: Tree = 0, slot: Tree = 0) -> Batch:
+    """The `slot`-th batch of the `order`-th random order of the client's examples; the last one may be smaller.
+
+    A batch holds distinct examples, so a client with fewer than `batch` gives all of them, each once.
+
+    >>> data = Data(x=jnp.arange(10.0), y=jnp.arange(10), start=4, size=3)
+    >>> got = draw(data, shuffler(jax.random.key(0), data.size), batch=5)
+    >>> sorted(got.y[got.weight > 0].tolist())
+    [4, 5, 6]
+    """
+    position = slot * batch + jnp.arange(batch)
+    present = position < data.size
+    return rows(data, shuffle(order, jnp.where(present, position, 0)), present)
+
+
+def whole(data: Data, first: Tree = 0, most: int | None = None) -> Batch:
+    """Up to `most` of the client's examples from `first` on, padded to that many with weight 0.
+
+    >>> whole(Data(x=jnp.arange(6.0), y=jnp.arange(6), start=2, size=3, capacity=4)).weight.tolist()
+    [1.0, 1.0, 1.0, 0.0]
+    """
+    index = first + jnp.arange(most or data.capacity)
+    return rows(data, index, index < data.size)
+
+
+def full_gradient(loss: Loss, params: Params, data: Data, key: Tree) -> Params:
+    """The gradient of the mean loss over all of the client's examples.
+
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2 / 2).sum() / batch.weight.sum()
+    >>> data = Data(x=jnp.zeros(4), y=jnp.array([0.0, 1.0, 2.0, 9.0]), start=0, size=3, capacity=4)
+    >>> float(full_gradient(loss, jnp.array(5.0), data, jax.random.key(0)))
+    4.0
+    """
+    most = FULL_CHUNK if data.capacity is None else min(data.capacity, FULL_CHUNK)
+    if data.capacity is not None and data.capacity <= most:
+        return gradient(loss, params, whole(data, 0, most), key)
+
+    def chunk(c: jax.Array, total: Tree) -> Tree:
+        batch = whole(data, c * most, most)
+        g = jax.grad(loss)(params, batch, jax.random.fold_in(key, c))
+        return tree.step(total, batch.weight.sum() / size, g)
+
+    size = checkpoint_name(jnp.asarray(data.size), GRADIENT_MARK)  # one mark for all chunks: they are one gradient
+    return lax.fori_loop(0, -(-data.size // most), chunk, tree.zeros(params))
+
+
+def gradient(loss: Loss, params: Params, batch: Batch, key: Tree) -> Params:
+    """The gradient of the loss over one batch; every gradient of the library goes through here, to be counted."""
+    marked = batch._replace(weight=checkpoint_name(batch.weight, GRADIENT_MARK))
+    return jax.grad(loss)(params, marked, key)
+
+
+def steps_taken(data: Data, steps: Tree, epochs: Tree | None, batch: int) -> Tree:
+    """How many steps `descend` takes on this client: `steps`, or `epochs` passes over its data.
+
+    >>> steps_taken(Data(x=None, y=None, start=0, size=70), steps=20, epochs=2, batch=32)
+    6
+    """
+    if epochs is None:
+        return steps
+    return epochs * (-(-data.size // batch) if batch else 1)
+
+
+def descend(
+    loss: Loss,
+    params: Params,
+    data: Data,
+    key: Tree,
+    *,
+    steps: Tree = 20,
+    epochs: Tree | None = None,
+    lr: Tree = 0.1,
+    batch: int = 32,
+    shift: Callable[[Params], Params] | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Params:
+    """Gradient descent on the client's own data: p <- p - lr * (gradient at p + shift(p)).
+
+    With `steps`, every step draws a fresh batch of distinct examples; with `epochs` (which then rules), each pass
+    goes through a new random order of all examples. `batch=0` takes the gradient over all of them. `shift` adds to
+    the gradient (a pull towards a centre, a control variate); `optimizer` is any optax transformation of it
+    (`optax.scale_by_adam()`, `optax.trace(0.9)`), applied before the step of size `lr`. Both counts may be traced.
+
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2 / 2).sum() / batch.weight.sum()
+    >>> data = Data(x=jnp.zeros(3), y=jnp.array([0.0, 1.0, 2.0]), start=0, size=3, capacity=3)
+    >>> float(descend(loss, jnp.array(5.0), data, jax.random.key(0), steps=50, lr=0.5, batch=0).round(4))
+    1.0
+    """
+    batch_key, loss_key = jax.random.split(key)
+    shuffle = shuffler(batch_key, data.size)
+    per_epoch = 1 if epochs is None else steps_taken(data, 1, 1, batch)
+
+    def direction(p: Params, k: Tree) -> Params:
+        step_key = jax.random.fold_in(loss_key, k)
+        if not batch:
+            return full_gradient(loss, p, data, step_key)
+        return gradient(loss, p, draw(data, shuffle, batch, k // per_epoch, k % per_epoch), step_key)
+
+    def step(k: Tree, carry: tuple) -> tuple:
+        p, memory = carry
+        g = direction(p, k)
+        if shift is not None:
+            g = tree.add(g, shift(p))
+        if optimizer is not None:
+            g, memory = optimizer.update(g, memory, p)
+        return tree.step(p, -lr, g), memory
+
+    memory = optimizer.init(params) if optimizer is not None else ()
+    return lax.fori_loop(0, steps_taken(data, steps, epochs, batch), step, (params, memory))[0]
+
+
+def toward(center: Params, lam: Tree) -> Callable[[Params], Params]:
+    """The gradient of lam/2 |p - center|^2, as a shift for `descend`.
+
+    >>> toward(jnp.array(1.0), 0.5)(jnp.array(3.0)).item()
+    1.0
+    """
+    return lambda p: tree.scale(lam, tree.sub(p, center))

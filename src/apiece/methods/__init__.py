@@ -1,0 +1,28 @@
+"""The catalog: one file per method, named as in its paper. A method is in it when the conformance product passes."""
+
+from collections.abc import Callable
+
+from apiece.methods.ditto import ditto
+from apiece.methods.fed_avg import fed_avg
+from apiece.methods.fed_clup import fed_clup
+from apiece.methods.fed_prox import fed_prox
+from apiece.methods.ftfa import ftfa
+from apiece.methods.local import local
+from apiece.methods.pfedme import pfedme
+from apiece.methods.rtfa import rtfa
+from apiece.methods.scaffold import scaffold
+from apiece.protocol import Method
+
+CATALOG: dict[str, Callable[..., Method]] = {
+    "local": local,
+    "fed_avg": fed_avg,
+    "fed_prox": fed_prox,
+    "ftfa": ftfa,
+    "rtfa": rtfa,
+    "ditto": ditto,
+    "pfedme": pfedme,
+    "scaffold": scaffold,
+    "fed_clup": fed_clup,
+}
+
+__all__ = ["CATALOG", *CATALOG]

@@ -1,0 +1,46 @@
+"""Ditto: a personal model beside the shared one."""
+
+from functools import partial
+
+import jax
+
+from apiece.local import descend, toward
+from apiece.methods.fed_avg import fed_avg
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+
+
+def ditto(
+    loss: Loss,
+    *,
+    lam: Tree = 0.1,
+    steps: int = 20,
+    epochs: int | None = None,
+    lr: Tree = 0.1,
+    batch: int = 32,
+) -> Method:
+    """FedAvg, and beside it a personal model that is pulled towards the shared one (Li et al. 2021).
+
+    Client: v <- v - lr [G_i(v) + lam (v - x)], `steps` times a round, from where it stopped; and FedAvg's work on x.
+    Sent: x down, FedAvg's update up. Kept: v. With a converged x, v is RTFA's solution.
+
+    Args:
+        lam: strength of the pull; 0 is Local, infinity FedAvg. steps: local steps a round, on each of the two models.
+        epochs: passes over the data instead of `steps`. lr: step size of both. batch: examples a step, 0 for all.
+
+    >>> ditto(lambda params, batch, key: 0.0, lam=0.5).enroll("initial", "shared", None, None)
+    'shared'
+    """
+    work = {"steps": steps, "epochs": epochs, "lr": lr, "batch": batch}
+    base = fed_avg(loss, **work)
+    train = partial(descend, loss, **work)
+
+    def local(v: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
+        own_key, shared_key = jax.random.split(key)
+        v = train(v, data, own_key, shift=toward(x, lam))
+        return v, base.local((), x, data, shared_key)[1]
+
+    return base._replace(
+        enroll=lambda params, x, data, key: x,
+        local=local,
+        personal=lambda v, x, data, key: v,
+    )

@@ -1,0 +1,31 @@
+"""Local: nobody talks."""
+
+from functools import partial
+
+from apiece.local import descend
+from apiece.protocol import Loss, Method, Tree
+
+
+def local(loss: Loss, *, steps: int = 20, epochs: int | None = None, lr: Tree = 0.1, batch: int = 32) -> Method:
+    """Every client trains alone from the initial model: what collaboration has to beat.
+
+    Client: v <- v - lr G_i(v), `steps` times a round, from where it stopped.
+    Sent: nothing. Kept: v.
+
+    Args:
+        steps: local steps a round. epochs: passes over the client's data instead of `steps`.
+        lr: step size. batch: examples a step, 0 for all.
+
+    >>> local(lambda params, batch, key: 0.0).message((), 3)
+    ()
+    """
+    train = partial(descend, loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
+
+    return Method(
+        init=lambda params, key: (),
+        message=lambda server, i: (),
+        merge=lambda server, replies, cohort, key: (),
+        enroll=lambda params, message, data, key: params,
+        local=lambda v, message, data, key: (train(v, data, key), ()),
+        personal=lambda v, message, data, key: v,
+    )

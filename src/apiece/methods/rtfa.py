@@ -1,0 +1,34 @@
+"""RTFA: average first, then fine-tune without going far."""
+
+from apiece.methods.fed_avg import fed_avg
+from apiece.protocol import Loss, Method, Tree
+from apiece.wrap import fine_tuned
+
+
+def rtfa(
+    loss: Loss,
+    *,
+    lam: Tree = 0.1,
+    steps: int = 20,
+    epochs: int | None = None,
+    lr: Tree = 0.1,
+    batch: int = 32,
+    tune_epochs: int | None = 10,
+    tune_steps: int = 20,
+    tune_lr: Tree = 0.1,
+) -> Method:
+    """Ridge-tuned FedAvg: fine-tuning that is pulled back to the shared model (Cheng et al. 2021).
+
+    After FedAvg, client i: p <- p - tune_lr [G_i(p) + lam (p - x)] from p = x, `tune_epochs` passes.
+    Sent: x down, an update up, and x once more to every client at the end. Kept: nothing.
+    lam -> 0 is FTFA run to convergence, lam -> infinity is FedAvg; equals Ditto with a converged shared model.
+
+    Args:
+        lam: strength of the pull. steps, epochs, lr, batch: FedAvg's. tune_epochs: passes of fine-tuning; none:
+        `tune_steps` steps instead. tune_lr: its step size; tune_lr (L + lam) < 2 is needed.
+
+    >>> rtfa(lambda params, batch, key: 0.0, lam=0.5).message("the model", 3)
+    'the model'
+    """
+    base = fed_avg(loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
+    return fine_tuned(base, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, lam=lam)

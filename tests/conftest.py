@@ -1,0 +1,39 @@
+"""What holds for every test: types checked, two devices, one compile cache, fixed examples."""
+
+import os
+import sys
+from pathlib import Path
+
+# In the environment, not in jax.config: the command-line processes that tests start share the cache.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+import hypothesis
+import jax
+import jaxtyping
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 2)  # before any array exists: even one core can test the division of work
+
+assert "apiece" not in sys.modules, "the import hook below must come before the first import of apiece"
+jaxtyping.install_import_hook("apiece", "beartype.beartype")
+
+hypothesis.settings.register_profile(
+    "fixed",
+    derandomize=True,
+    database=None,
+    deadline=None,  # the first example pays for the compilation
+    max_examples=25,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.function_scoped_fixture,  # x64 below is the same for every example
+    ],
+)
+hypothesis.settings.load_profile("fixed")
+
+
+@pytest.fixture
+def x64():
+    """Float64 within one test; everywhere else arrays are float32, as users have them."""
+    with jax.enable_x64(True):
+        yield
