@@ -11,8 +11,6 @@ import numpy as np
 
 from . import workloads
 
-THREADS = (1,)
-METHODS = ("fed_avg",)
 Layers = list[tuple[np.ndarray, np.ndarray]]
 
 

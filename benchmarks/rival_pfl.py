@@ -23,8 +23,6 @@ from torch.nn import functional as F
 from . import workloads
 from .rival_torch import network, weights
 
-THREADS = (1, 2)
-METHODS = ("fed_avg",)
 
 
 class Net(torch.nn.Module):

@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from . import workloads
 
-THREADS = (1, 2)
-METHODS = ("fed_avg",)
 
 
 def network(w: workloads.Workload) -> torch.nn.Sequential:

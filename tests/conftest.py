@@ -16,7 +16,8 @@ import pytest
 jax.config.update("jax_num_cpu_devices", 2)  # before any array exists: even one core can test the division of work
 
 assert "apiece" not in sys.modules, "the import hook below must come before the first import of apiece"
-jaxtyping.install_import_hook("apiece", "beartype.beartype")
+# With the numeric tower an int is a float, as for every static checker.
+jaxtyping.install_import_hook("apiece", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 hypothesis.settings.register_profile(
     "fixed",

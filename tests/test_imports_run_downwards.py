@@ -11,14 +11,14 @@ FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.glob("apiece/**/
 
 # Bottom to top, a layer a line; within a line, left to right. A part of the package (a module, or a folder as a whole)
 # may import itself and what stands before it, nothing after it. `__init__` is the package's own: its public names.
-ORDER = """
-    errors protocol tree
-    theory local aggregate split data models
-    wrap methods
-    engines evaluate testing
-    experiment report advise reproduce
-    __init__ cli __main__
-""".split()
+ORDER = [
+    *("errors", "protocol", "tree"),
+    *("theory", "local", "aggregate", "split", "data", "models"),
+    *("wrap", "methods"),
+    *("engines", "evaluate", "testing"),
+    *("experiment", "report", "advise", "reproduce"),
+    *("__init__", "cli", "__main__"),
+]
 
 ONLY_IN = {"flwr": "apiece/engines/flower.py"}
 NOWHERE = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve"}  # loading such a file runs its code

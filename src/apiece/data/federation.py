@@ -1,13 +1,11 @@
 """A federation: every client's examples in one flat array per split, with offsets.
 
-Client i owns the rows `offsets[i]:offsets[i + 1]` of a split, so nothing is padded, client sizes may follow any law, and
-a million clients cost three arrays. On disk it is a folder of `.npy` files and a `federation.json`, opened memory-mapped.
+Client i owns the rows `offsets[i]:offsets[i + 1]` of a split, so nothing is padded, client sizes may follow any law,
+and a million clients cost three arrays. On disk it is a folder of `.npy` files and a `federation.json`, opened
+memory-mapped.
 """
 
-import json
 import os
-import secrets
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from apiece.data import storage
 from apiece.errors import UserError, suggest
 
-VERSION = 1
 SPLITS = ("train", "validation", "test")
 TASKS = ("classification", "regression", "custom")
 
@@ -230,42 +228,26 @@ class Federation:
         ...     sorted(p.name for p in quadratics().save(folder + "/toy").iterdir())[:3]
         ['federation.json', 'ids.npy', 'test.offsets.npy']
         """
-        path = Path(path)
-        if path.exists():
-            raise UserError(f"{path} already exists; remove it or choose another folder")
-        # A reader must never see half a federation: fill a sibling folder, then rename it.
-        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._write(unfinished)
-            os.rename(unfinished, path)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-        return path
+        return storage.write(Path(path), *self._described(""))
 
-    def _write(self, folder: Path) -> None:
-        folder.mkdir()
-        arrays = {"ids": self.ids} | {f"truth.{key}": value for key, value in self.truth.items()}
-        for part in SPLITS:
-            split = getattr(self, part)
-            arrays |= {f"{part}.x": split.x, f"{part}.y": split.y, f"{part}.offsets": split.offsets}
-        for key, value in arrays.items():
-            np.save(folder / f"{key}.npy", value, allow_pickle=False)
-        if self.new is not None:
-            self.new._write(folder / "new")
+    def _described(self, prefix: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What goes into the JSON file, and the arrays by name."""
         described = {
-            "format": "apiece federation",
-            "version": VERSION,
             "name": self.name,
             "task": self.task,
             "classes": list(self.classes),
             "features": list(self.features),
             "truth": sorted(self.truth),
-            "new": self.new is not None,
+            "new": None,
         }
-        (folder / "federation.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        arrays = {f"{prefix}ids": self.ids} | {f"{prefix}truth.{key}": value for key, value in self.truth.items()}
+        for part in SPLITS:
+            split = getattr(self, part)
+            arrays |= {f"{prefix}{part}.{key}": getattr(split, key) for key in ("x", "y", "offsets")}
+        if self.new is not None:
+            described["new"], more = self.new._described(f"{prefix}new.")
+            arrays |= more
+        return described, arrays
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Federation":
@@ -277,22 +259,30 @@ class Federation:
         ...     Federation.load(quadratics().save(folder + "/toy")).truth["personal"][0].tolist()
         [1.0, 1.0]
         """
-        path = Path(path)
-        described = _described(path / "federation.json")
-        get = {part: _open_split(path, part) for part in SPLITS}
+        return cls._opened(Path(path), storage.read_described(Path(path)), "")
+
+    @classmethod
+    def _opened(cls, folder: Path, described: dict[str, Any], prefix: str) -> "Federation":
+        kinds = {"name": str, "task": str, "classes": list, "features": list, "truth": list, "new": dict | None}
+        for key, kind in kinds.items():
+            if key not in described or not isinstance(described[key], kind):
+                raise UserError(f"{folder / storage.DESCRIBED} has no valid '{key}'; the federation is damaged")
+        parts = {}
+        for part in SPLITS:
+            x, y = (storage.read(folder, f"{prefix}{part}.{key}", mapped=True) for key in ("x", "y"))
+            offsets = storage.read(folder, f"{prefix}{part}.offsets")
+            try:
+                parts[part] = Split(x, y, offsets)
+            except UserError as error:
+                raise UserError(f"{folder / prefix}{part}.offsets.npy: {error}; the federation is damaged") from error
+        ids = storage.read(folder, f"{prefix}ids")
+        truth = {str(key): storage.read(folder, f"{prefix}truth.{key}") for key in described["truth"]}
+        new = cls._opened(folder, described["new"], f"{prefix}new.") if described["new"] is not None else None
+        plain = {key: described[key] for key in ("name", "task", "classes", "features")}
         try:
-            return cls(
-                name=described["name"],
-                ids=_open(path / "ids.npy", mapped=False),
-                task=described["task"],
-                classes=tuple(described["classes"]),
-                features=tuple(described["features"]),
-                truth={key: _open(path / f"truth.{key}.npy", mapped=False) for key in described["truth"]},
-                new=cls.load(path / "new") if described["new"] else None,
-                **get,
-            )
+            return cls(ids=ids, truth=truth, new=new, **parts, **plain)
         except UserError as error:
-            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+            raise UserError(f"{folder}: {error}; the federation is damaged") from error
 
 
 def from_rows(
@@ -318,7 +308,7 @@ def from_rows(
     >>> f.train.sizes.tolist(), f.validation.sizes.tolist(), f.test.sizes.tolist()
     ([3, 3], [1, 1], [1, 1])
     """
-    client = np.asarray(client)
+    x, y, client = np.asanyarray(x), np.asarray(y), np.asarray(client)
     clients = len(ids) if ids is not None else int(client.max(initial=-1)) + 1
     if not len(client) == len(x) == len(y):
         raise UserError(f"x has {len(x)} rows, y {len(y)} and client {len(client)}; they must be as many")
@@ -440,39 +430,3 @@ def _suggest_id(word: str, ids: np.ndarray) -> str:
     if len(ids) > 20 and tail.startswith("known: "):
         return f"there are {len(ids)} clients, such as " + ", ".join(f"'{i}'" for i in ids[:3])
     return tail
-
-
-def _described(file: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; {file.parent} is not a folder written by Federation.save") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    if not isinstance(described, dict) or described.get("format") != "apiece federation":
-        raise UserError(f"{file} does not describe a federation")
-    if described.get("version") != VERSION:
-        raise UserError(f"{file} has version {described.get('version')}; this program reads version {VERSION}")
-    kinds = {"name": str, "task": str, "classes": list, "features": list, "truth": list, "new": bool}
-    for key, kind in kinds.items():
-        if not isinstance(described.get(key), kind):
-            raise UserError(f"{file} has no valid '{key}'")
-    return described
-
-
-def _open(file: Path, mapped: bool) -> np.ndarray:
-    try:
-        return np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; the federation is not complete") from error
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{file} cannot be read ({error}); the federation is damaged") from error
-
-
-def _open_split(folder: Path, part: str) -> Split:
-    x, y = (_open(folder / f"{part}.{letter}.npy", mapped=True) for letter in "xy")
-    try:
-        return Split(x, y, _open(folder / f"{part}.offsets.npy", mapped=False))
-    except (UserError, TypeError) as error:
-        message = str(error)
-        raise UserError(message if str(folder) in message else f"{folder / part}.offsets.npy: {message}") from error

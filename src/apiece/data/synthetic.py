@@ -48,8 +48,8 @@ def linear(
 ) -> Federation:
     """Linear regression around a centre: theta_i = theta_0 + radius u_i, u_i a unit vector orthogonal to theta_0.
 
-    x ~ N(0, diag(spectrum)), y = x'theta_i + noise N(0, 1), |theta_0| = norm, so |theta_i|^2 = norm^2 + radius^2. A short
-    `spectrum` is repeated in equal blocks up to `features`; the default is all ones. Each client has `examples`
+    x ~ N(0, diag(spectrum)), y = x'theta_i + noise N(0, 1), |theta_0| = norm, so |theta_i|^2 = norm^2 + radius^2. A
+    short `spectrum` is repeated in equal blocks up to `features`; the default is all ones. Each client has `examples`
     training examples and `held_out` (default: a third of that) in validation and in test.
 
     Cheng, Chadha and Duchi, Federated Asymptotics, 2021, section 4.
@@ -143,8 +143,9 @@ def logistic(
 ) -> Federation:
     """Two classes: x ~ N(v_k, diag(j^-1.2)), v_k ~ shift N(0, 1), y ~ Bernoulli(sigmoid(w_k'x)), no intercept.
 
-    w_k = w_0 + radius u_k, |w_0| = norm, |u_k| = 1 and sum_k u_k = 0. The labels are drawn, not thresholded: thresholded
-    labels are separable, and then no finite minimum exists to compare with. `radius` is a length, not a variance.
+    w_k = w_0 + radius u_k, |w_0| = norm, |u_k| = 1 and sum_k u_k = 0. The labels are drawn, not thresholded:
+    thresholded labels are separable, and then no finite minimum exists to compare with. `radius` is a length, not a
+    variance.
 
     >>> truth = logistic(clients=5, radius=2.0).truth
     >>> np.abs(truth["personal"].mean(0) - truth["center"]).max() < 1e-9

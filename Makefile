@@ -1,0 +1,54 @@
+# Every target sets up .venv by itself (plain venv and pip) and again only when pyproject.toml changes.
+SHELL  := /bin/bash
+PYTHON ?= python3
+BIN    := .venv/bin
+OUT    := runs/demo
+METHODS = local,fed_avg,fed_prox,ftfa,rtfa,ditto,pfedme,scaffold,fed_clup
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench lint format docs clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.test ## compare nine methods on handwritten digits, client by client; writes a new folder runs/demo*
+	@out="$(OUT)"; n=2; while [ -e "$$out" ]; do out="$(OUT)-$$n"; n=$$((n + 1)); done; set -x; \
+	$(BIN)/apiece compare --data digits --methods $(METHODS) --rounds 100 --seeds 3 --out "$$out"
+
+test: .venv/.test ## run all tests but the slow ones (those: .venv/bin/pytest -m slow)
+	$(BIN)/pytest -q -n 2 --dist worksteal
+
+bench: .venv/.bench ## measure speed against PyTorch, NumPy and, where installed, pfl
+	$(BIN)/python -m benchmarks speed
+
+lint: .venv/.test ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: .venv/.test ## mend what lint can mend by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: .venv/.test ## write the pages of docs/ that are generated from the code
+	$(BIN)/python -m apiece.methods.page > docs/ref-methods.md.new
+	mv docs/ref-methods.md.new docs/ref-methods.md
+
+clean: ## remove .venv and caches (never runs/)
+	rm -rf .venv .jax_cache .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+
+.venv/.test: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo 'apiece needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo 'This Python has no venv module (on Debian and Ubuntu: apt install python3-venv).' >&2; exit 1; }
+	@echo 'Installing into .venv: about a minute, once.'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+.venv/.bench: .venv/.test
+	@echo 'Installing PyTorch, the rival, into .venv.'
+	@$(BIN)/pip install -qq --disable-pip-version-check -e '.[bench]'
+	@touch $@

@@ -1,0 +1,58 @@
+"""`python -m benchmarks speed`: apiece and its rivals on the same work, on this machine, in one run.
+
+Progress goes to stderr, the result to stdout: a table, a Markdown table, or one JSON document.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+from . import speed
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    versions = {}
+    for package in ("apiece", "jax", "jaxlib", "numpy", "torch", "pfl"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"cores": cores, "machine": platform.machine(), "python": platform.python_version(), "versions": versions}
+
+
+def numbers(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for module in (speed,):
+        command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
+        module.arguments(command)
+        command.add_argument("--repeats", type=int, default=5, help="timed repeats of every system; the median counts")
+        form = command.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="one JSON document on stdout")
+        form.add_argument("--markdown", action="store_true", help="the table for the documentation")
+        command.set_defaults(module=module)
+    args = parser.parse_args(argv)
+    try:
+        result = args.module.run(args, say=lambda line: print(line, file=sys.stderr, flush=True))
+    except ValueError as error:
+        parser.error(str(error))
+    result = {"command": args.command, **machine(), **result}
+    if args.json:
+        print(json.dumps(result, indent=1))
+    else:
+        print(args.module.table(result, markdown=args.markdown))
+    return 1 if any(row.get("failed") for row in result["rows"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

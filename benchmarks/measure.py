@@ -1,0 +1,199 @@
+"""Times systems side by side, each in a process of its own.
+
+A process, because thread counts are read once at start, because imports would mix, and because peak memory is counted
+per process. All processes of a workload are started and warmed up first and then take turns, one repeat each, so that a
+neighbour's burst of work falls on all of them. Only one runs at a time; the others sleep on a pipe.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One line of the table: `module` of this package has a `System(workload, method, threads, **options)`."""
+
+    module: str
+    system: str
+    workload: dict[str, Any]
+    method: str
+    threads: int
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Worker:
+    """The process of one job, seen from outside."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        self.errors: IO[bytes] = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.measure", json.dumps(dataclasses.asdict(job))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=environment(job.threads),
+            text=True,
+        )
+        self.timings: list[dict[str, Any]] = []  # per round, one entry per repeat
+        self.info = self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """The process's next line; {"missing": why} when it has died."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self.errors.seek(0)
+        last = self.errors.read().decode(errors="replace").strip().splitlines() or ["no message"]
+        return {"missing": f"failed: {last[-1]}", "failed": True}
+
+    def ask(self, rounds: int) -> dict[str, Any]:
+        """Run so many rounds; seconds per round of training and of drawing, and what the process knows by now."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{rounds}\n")
+            self.process.stdin.flush()
+        return self.answer()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()  # a worker ends when nobody asks any more
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Our environment with the thread counts that BLAS, OpenMP and XLA read when they start."""
+    env = dict(os.environ)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        env[name] = str(threads)
+    env["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # compile_seconds shall mean something
+    env["XLA_FLAGS"] = f"{env.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={threads}".strip()
+    return env
+
+
+def measure(
+    jobs: list[Job], rounds: int, repeats: int, say: Callable[[str], None], patience: float = 15.0
+) -> list[dict[str, Any]]:
+    """A row per job, in the jobs' order. A job that has taken `patience` seconds is not repeated more than twice."""
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for job in jobs:
+            worker = Worker(job)
+            stack.callback(worker.close)
+            workers.append(worker)
+            if "missing" not in worker.info:
+                worker.info |= {f"first_{k}": v for k, v in worker.ask(rounds).items()}  # compiles and warms up
+            why = worker.info.get("missing") or worker.info.get("first_missing")
+            say(f"{job.workload['name']} {label(job)}: {why or 'ready'}")
+        for repeat in range(repeats):
+            for worker in workers:
+                spent = sum(t.get("seconds", 0.0) for t in worker.timings) * rounds
+                if "missing" in worker.info or "first_missing" in worker.info or (repeat > 1 and spent > patience):
+                    continue
+                worker.timings.append(worker.ask(rounds))
+            say(f"{jobs[0].workload['name']} repeat {repeat + 1} of {repeats}")
+        return [row(worker, rounds) for worker in workers]
+
+
+def label(job: Job) -> str:
+    return f"{job.system} {job.method}, {job.threads} thread{'s' * (job.threads > 1)}"
+
+
+def row(worker: Worker, rounds: int) -> dict[str, Any]:
+    """The JSON row of a worker that has run all its repeats."""
+    job, info, timings = worker.job, worker.info, worker.timings
+    out: dict[str, Any] = {
+        "workload": job.workload["name"],
+        "system": job.system,
+        "method": job.method,
+        "threads": job.threads,
+        **job.options,
+    }
+    for part in (info, *timings):
+        why = part.get("missing") or part.get("first_missing")
+        if why:
+            return out | {"missing": why} | ({"failed": True} if part.get("failed") or part.get("first_failed") else {})
+    seconds = [t["seconds"] for t in timings]
+    median = statistics.median(seconds)
+    first = info["first_seconds"] * rounds
+    return out | {
+        "seconds_per_round": median,
+        "best_seconds_per_round": min(seconds),
+        "draw_seconds_per_round": statistics.median(t["drawing"] for t in timings),
+        "peak_mb": timings[-1]["peak_mb"],
+        "compile_seconds": max(0.0, first - median * rounds) if info["compiles"] else 0.0,
+        "repeats": len(timings),
+        "loss": info["first_loss"],  # after as many rounds in every system
+        **info.get("facts", {}),
+    }
+
+
+# ---- inside the process ----
+
+
+def peak_mb() -> float:
+    """Most memory this process ever held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def pin(threads: int) -> None:
+    """Keep this process on so many cores, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+
+
+@contextlib.contextmanager
+def own_stdout() -> Iterator[IO[str]]:
+    """The pipe to the parent; whatever a library prints goes to stderr instead."""
+    pipe = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    with pipe:
+        yield pipe
+
+
+def serve(job: Job) -> None:
+    """Build the job's system, then answer every line "rounds" on stdin with the seconds they took."""
+    pin(job.threads)
+    with own_stdout() as pipe:
+        try:
+            from .workloads import Workload
+
+            module = importlib.import_module(f"benchmarks.{job.module}")
+            workload = Workload(**{k: tuple(v) if isinstance(v, list) else v for k, v in job.workload.items()})
+            start = time.perf_counter()
+            system = module.System(workload, job.method, job.threads, **job.options)
+            setup = time.perf_counter() - start
+        except ModuleNotFoundError as error:
+            print(json.dumps({"missing": f"{error.name} is not installed"}), file=pipe)
+            return
+        facts = getattr(system, "facts", {})
+        print(json.dumps({"setup": setup, "compiles": getattr(module, "COMPILES", False), "facts": facts}), file=pipe)
+        for line in sys.stdin:
+            rounds = int(line)
+            seconds, drawing = system.run(rounds)
+            memory = peak_mb()  # before the loss, which is not part of the run
+            answer = {"seconds": seconds / rounds, "drawing": drawing / rounds, "peak_mb": memory, "loss": system.loss()}
+            print(json.dumps(answer), file=pipe)
+
+
+if __name__ == "__main__":
+    serve(Job(**json.loads(sys.argv[1])))

@@ -1,0 +1,20 @@
+"""Data: federations, the ways to cut them, generators with known optima, and the user's own files."""
+
+from apiece.data.federation import Federation, Split, from_rows
+from apiece.data.load import Inspection, inspect, load
+from apiece.data.partition import PARTITIONS, assign
+from apiece.data.sources import SOURCES, digits, source
+
+__all__ = [
+    "PARTITIONS",
+    "SOURCES",
+    "Federation",
+    "Inspection",
+    "Split",
+    "assign",
+    "digits",
+    "from_rows",
+    "inspect",
+    "load",
+    "source",
+]

@@ -1,0 +1,66 @@
+"""What a model is trained by (`loss`) and judged by (`outcomes`, example by example)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from apiece.errors import UserError, suggest
+from apiece.models.model import Model
+from apiece.protocol import Batch, Params
+
+
+class Objective(NamedTuple):
+    """`loss(params, batch, key)` is the weighted mean over the batch; `outcomes` gives (loss, error) per example.
+
+    The error is 0/1 for classification and the squared error for regression.
+    """
+
+    loss: Callable[[Params, Batch, Any], jax.Array]
+    outcomes: Callable[[Params, Batch], tuple[jax.Array, jax.Array]]
+
+
+def objective(model: Model, task: str) -> Objective:
+    """The objective of a task: log loss for "classification", half the squared error for "regression".
+
+    "custom" is for quadratic clients L(w) = w'Hw/2 - b'w, whose examples are (H, b), with `models.quadratic`.
+
+    >>> from apiece.models import linear
+    >>> judge = objective(linear((2,)), "regression")
+    >>> batch = Batch(jnp.ones((2, 2)), jnp.array([1.0, 3.0]), jnp.array([1.0, 0.0]))
+    >>> float(judge.loss(linear((2,)).init(jax.random.key(0)), batch, None))
+    0.5
+    """
+    if task not in _PER_EXAMPLE:
+        raise UserError(f"unknown task '{task}'; {suggest(task, _PER_EXAMPLE)}")
+    judge = _PER_EXAMPLE[task]
+
+    def outcomes(params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        return judge(model.apply(params, batch.x), batch.y)
+
+    def loss(params: Params, batch: Batch, key: Any) -> jax.Array:
+        return jnp.sum(batch.weight * outcomes(params, batch)[0]) / jnp.maximum(batch.weight.sum(), 1)
+
+    return Objective(loss, outcomes)
+
+
+def _classification(logits: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    # A one-hot product is faster than taking the label's entry, forward and backward.
+    picked = jnp.sum(jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype) * logits, axis=-1)
+    error = (jnp.argmax(logits, axis=-1) != y).astype(jnp.float32)
+    return jax.nn.logsumexp(logits, axis=-1) - picked, error
+
+
+def _regression(prediction: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    squared = jnp.square(prediction - y).reshape(len(y), -1).sum(axis=-1)
+    return squared / 2, squared
+
+
+def _quadratic(outputs: tuple[jax.Array, jax.Array], b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    w, bowl = outputs
+    value = bowl - b @ w
+    return value, value
+
+
+_PER_EXAMPLE = {"classification": _classification, "regression": _regression, "custom": _quadratic}
