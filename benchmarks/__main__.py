@@ -11,7 +11,7 @@ import platform
 import sys
 from typing import Any
 
-from . import speed
+from . import scale, speed
 
 
 def machine() -> dict[str, Any]:
@@ -26,14 +26,11 @@ def machine() -> dict[str, Any]:
     return {"cores": cores, "machine": platform.machine(), "python": platform.python_version(), "versions": versions}
 
 
-def numbers(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (speed,):
+    for module in (speed, scale):
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         command.add_argument("--repeats", type=int, default=5, help="timed repeats of every system; the median counts")
@@ -51,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps(result, indent=1))
     else:
         print(args.module.table(result, markdown=args.markdown))
-    return 1 if any(row.get("failed") for row in result["rows"]) else 0
+    return 1 if any(r.get("failed") or (r["system"] == "apiece" and "missing" in r) for r in result["rows"]) else 0
 
 
 if __name__ == "__main__":

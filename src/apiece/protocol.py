@@ -49,7 +49,11 @@ from typing import Any, NamedTuple
 import jax
 
 Tree = Any  # a pytree of arrays; a type checker can know no more
-Params = Server = Message = Client = Reply = Tree
+Params = Tree
+Server = Tree
+Message = Tree
+Client = Tree
+Reply = Tree
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "y", "start", "size"], meta_fields=["capacity"])

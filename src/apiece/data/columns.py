@@ -86,7 +86,7 @@ def parse_numbers(table: Table, name: str, values: np.ndarray, notes: Notes) -> 
     if any("," in value and is_number(value.replace(",", ".")) for value in first):
         remedy = "write a point, not a comma, before decimals"
     rows = np.unique(bad // (values.size // len(values)))
-    what = f"{said} is not a number" if len(bad) == 1 else f"{said} are not numbers"
+    what = f"{said} is not a number" if len(set(first)) == 1 else f"{said} are not numbers"
     notes.cells("number", table, name, rows, what, remedy, count=len(bad))
     return None
 

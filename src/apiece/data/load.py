@@ -362,7 +362,7 @@ def _check_sizes(path: Path, client: np.ndarray, ids: np.ndarray, share: np.ndar
         more = f" and {len(small) - SHOWN} more" if len(small) > SHOWN else ""
         notes.problem(
             "size",
-            f"{path.name}: clients with fewer examples than the {need} the split needs: {who}{more}; give them more, "
+            f"{path}: clients with fewer examples than the {need} the split needs: {who}{more}; give them more, "
             f"change the shares, or set min_size={need} to leave them out",
         )
 
@@ -370,7 +370,7 @@ def _check_sizes(path: Path, client: np.ndarray, ids: np.ndarray, share: np.ndar
 def _check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarray, column: str, notes: Notes) -> None:
     for number, part in enumerate(SPLITS):
         without = np.flatnonzero(np.bincount(client[split == number], minlength=len(ids)) == 0)
-        text = f"{path.name}, column '{column}': no {part} rows for {len(without)} client(s): {listed(ids[without])}"
+        text = f"{path}, column '{column}': no {part} rows for {len(without)} client(s): {listed(ids[without])}"
         if len(without) and part == "train":
             notes.problem("size", f"{text}; give them some or remove the clients")
         elif len(without):

@@ -32,7 +32,7 @@ class Schema(NamedTuple):
         """A fingerprint of version, kind and leaves.
 
         >>> schema_of("reply", {"w": np.zeros(2, np.float32)}).hash[:6]
-        'd98c0b'
+        'e32fe4'
         """
         text = json.dumps([VERSION, self.kind, self.leaves])
         return hashlib.sha256(text.encode()).hexdigest()[:32]

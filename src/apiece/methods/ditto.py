@@ -30,9 +30,8 @@ def ditto(
     >>> ditto(lambda params, batch, key: 0.0, lam=0.5).enroll("initial", "shared", None, None)
     'shared'
     """
-    work = {"steps": steps, "epochs": epochs, "lr": lr, "batch": batch}
-    base = fed_avg(loss, **work)
-    train = partial(descend, loss, **work)
+    base = fed_avg(loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
+    train = partial(descend, loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
 
     def local(v: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
         own_key, shared_key = jax.random.split(key)
