@@ -19,8 +19,8 @@ def feature_array(table: Table, names: Sequence[str], notes: Notes) -> tuple[np.
     >>> feature_array(table, ["age", "weight"], Notes())[0].tolist()
     [[31.0, 70.5], [47.0, 64.0]]
     """
-    blocks = [_numbers(table, name, notes) for name in names]
-    if any(block is None for block in blocks):
+    blocks = [block for name in names if (block := _numbers(table, name, notes)) is not None]
+    if len(blocks) < len(names):
         return None, []
     if len(blocks) == 1 and blocks[0].ndim > 2:
         return blocks[0], []
@@ -79,7 +79,7 @@ def parse_numbers(table: Table, name: str, values: np.ndarray, notes: Notes) -> 
         return None
     bad = np.flatnonzero([not is_number(value) for value in listed])
     if len(bad) == 0:
-        return np.array([np.nan if is_blank(value) else float(value) for value in listed]).reshape(values.shape)
+        return np.array([np.nan if is_blank(value) else float(str(value)) for value in listed]).reshape(values.shape)
     first = [str(listed[i]) for i in bad[:SHOWN]]
     said = ", ".join(quoted(value) for value in dict.fromkeys(first))
     remedy = "mend the cell or leave the column out of the features"
@@ -132,11 +132,12 @@ def _strings(values: np.ndarray) -> list[object]:
 
 def _numbers(table: Table, name: str, notes: Notes) -> np.ndarray | None:
     """One feature column as uint8 or float32, or None with a note."""
-    values: np.ndarray | None = table.column(name)
+    values = table.column(name)
     if values.dtype.kind in "SUO":
-        values = parse_numbers(table, name, values, notes)
-        if values is None:
+        parsed = parse_numbers(table, name, values, notes)
+        if parsed is None:
             return None
+        values = parsed
     elif values.dtype.kind not in "biuf":
         what = f"{values.dtype} is not a number"
         notes.problem("number", f"{table.file}, column '{name}': {what}; leave the column out of the features")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from apiece.data import storage
 from apiece.errors import UserError, suggest
@@ -151,17 +152,17 @@ class Federation:
             return int(found[0])
         raise UserError(f"no client '{client_id}' in {self.name}: {_suggest_id(str(client_id), self.ids)}")
 
-    def take(self, clients: np.ndarray) -> "Federation":
+    def take(self, clients: ArrayLike) -> "Federation":
         """The federation of the given client indexes only, in that order (a copy; `new` is kept).
 
         >>> from apiece.data.synthetic import quadratics
         >>> quadratics().take([2, 0]).truth["personal"].tolist()
         [[-1.0, 1.0], [1.0, 1.0]]
         """
-        clients = np.asarray(clients, np.int64)
-        truth = {k: v[clients] if k.startswith("personal") else v for k, v in self.truth.items()}
-        parts = {part: getattr(self, part).take(clients) for part in SPLITS}
-        return replace(self, ids=self.ids[clients], truth=truth, **parts)
+        chosen = np.asarray(clients, np.int64)
+        truth = {k: v[chosen] if k.startswith("personal") else v for k, v in self.truth.items()}
+        parts = {part: getattr(self, part).take(chosen) for part in SPLITS}
+        return replace(self, ids=self.ids[chosen], truth=truth, **parts)
 
     def hold_out_clients(self, share: float, seed: int = 0) -> "Federation":
         """Set a share of the clients aside as `new`: they never train, and meet the method only afterwards.
@@ -232,7 +233,7 @@ class Federation:
 
     def _described(self, prefix: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What goes into the JSON file, and the arrays by name."""
-        described = {
+        described: dict[str, Any] = {
             "name": self.name,
             "task": self.task,
             "classes": list(self.classes),
@@ -267,7 +268,7 @@ class Federation:
         for key, kind in kinds.items():
             if key not in described or not isinstance(described[key], kind):
                 raise UserError(f"{folder / storage.DESCRIBED} has no valid '{key}'; the federation is damaged")
-        parts = {}
+        parts: dict[str, Any] = {}
         for part in SPLITS:
             x, y = (storage.read(folder, f"{prefix}{part}.{key}", mapped=True) for key in ("x", "y"))
             offsets = storage.read(folder, f"{prefix}{part}.offsets")
@@ -278,24 +279,24 @@ class Federation:
         ids = storage.read(folder, f"{prefix}ids")
         truth = {str(key): storage.read(folder, f"{prefix}truth.{key}") for key in described["truth"]}
         new = cls._opened(folder, described["new"], f"{prefix}new.") if described["new"] is not None else None
-        plain = {key: described[key] for key in ("name", "task", "classes", "features")}
+        words: dict[str, Any] = {key: tuple(str(word) for word in described[key]) for key in ("classes", "features")}
         try:
-            return cls(ids=ids, truth=truth, new=new, **parts, **plain)
+            return cls(described["name"], ids, task=described["task"], truth=truth, new=new, **parts, **words)
         except UserError as error:
             raise UserError(f"{folder}: {error}; the federation is damaged") from error
 
 
 def from_rows(
-    x: np.ndarray,
-    y: np.ndarray,
-    client: np.ndarray,
+    x: ArrayLike,
+    y: ArrayLike,
+    client: ArrayLike,
     *,
     name: str = "rows",
     ids: Sequence[str] | np.ndarray | None = None,
     classes: Sequence[str] = (),
     features: Sequence[str] = (),
-    shares: tuple[float, float, float] = (0.6, 0.2, 0.2),
-    split: np.ndarray | None = None,
+    shares: Sequence[float] = (0.6, 0.2, 0.2),
+    split: ArrayLike | None = None,
     seed: int = 0,
 ) -> Federation:
     """A federation from flat rows, the client index of each row, and labels (`classes` given) or targets.
@@ -314,22 +315,25 @@ def from_rows(
         raise UserError(f"x has {len(x)} rows, y {len(y)} and client {len(client)}; they must be as many")
     if len(client) == 0 or client.min() < 0 or client.max() >= clients:
         raise UserError(f"client indexes must lie in 0..{clients - 1} and there must be at least one row")
-    ids = np.asarray(ids) if ids is not None else ids_of(clients)
+    names = np.asarray(ids) if ids is not None else ids_of(clients)
     sizes = np.bincount(client, minlength=clients)
     if (sizes == 0).any():
-        raise UserError(f"client '{ids[sizes.argmin()]}' has no examples; drop it")
-    y = np.asarray(y, np.int32 if classes else y.dtype if y.dtype == np.float64 else np.float32)
-    split = deal(client, shares, seed) if split is None else np.asarray(split)
+        raise UserError(f"client '{names[sizes.argmin()]}' has no examples; drop it")
+    if classes:
+        y = y.astype(np.int32, copy=False)
+    elif y.dtype != np.float64:
+        y = y.astype(np.float32, copy=False)
+    number = deal(client, shares, seed) if split is None else np.asarray(split)
     by_client = np.argsort(client, kind="stable")
-    parts = {}
-    for number, part in enumerate(SPLITS):
-        rows = by_client[split[by_client] == number]
+    parts: dict[str, Any] = {}
+    for i, part in enumerate(SPLITS):
+        rows = by_client[number[by_client] == i]
         parts[part] = Split(x[rows], y[rows], offsets_of(np.bincount(client[rows], minlength=clients)))
     task = "classification" if classes else "regression"
-    return Federation(name, ids, task=task, classes=tuple(classes), features=tuple(features), **parts)
+    return Federation(name, names, task=task, classes=tuple(classes), features=tuple(features), **parts)
 
 
-def deal(client: np.ndarray, shares: tuple[float, float, float] = (0.6, 0.2, 0.2), seed: int = 0) -> np.ndarray:
+def deal(client: ArrayLike, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0) -> np.ndarray:
     """Deal every client's rows to train (0), validation (1) and test (2) by shares, at random.
 
     Each client keeps at least one row in train; a client with three rows or more has at least one in each split whose
@@ -339,19 +343,19 @@ def deal(client: np.ndarray, shares: tuple[float, float, float] = (0.6, 0.2, 0.2
     [5, 3, 2]
     """
     share = check_shares(shares)
-    client = np.asarray(client)
-    sizes = np.bincount(client)
+    owners = np.asarray(client)
+    sizes = np.bincount(owners)
     wanted = np.floor(sizes[:, None] * share[None, 1:] + 0.5).astype(np.int64)
     wanted = np.where((sizes[:, None] >= 3) & (share[None, 1:] > 0), np.maximum(wanted, 1), wanted)
     for column in (0, 1):  # rounding may have asked for more rows than there are: give back until train has one
         excess = np.maximum(wanted.sum(1) - np.maximum(sizes - 1, 0), 0)
         keep = ((sizes >= 3) & (share[1 + column] > 0)).astype(np.int64)
         wanted[:, column] -= np.minimum(excess, np.maximum(wanted[:, column] - keep, 0))
-    shuffled = np.random.default_rng([seed, 0x6465616C]).permutation(len(client))
-    order = shuffled[np.argsort(client[shuffled], kind="stable")]
-    owner = client[order]
-    rank = np.arange(len(client)) - offsets_of(sizes)[:-1][owner]
-    split = np.empty(len(client), np.int8)
+    shuffled = np.random.default_rng([seed, 0x6465616C]).permutation(len(owners))
+    order = shuffled[np.argsort(owners[shuffled], kind="stable")]
+    owner = owners[order]
+    rank = np.arange(len(owners)) - offsets_of(sizes)[:-1][owner]
+    split = np.empty(len(owners), np.int8)
     in_test = rank < wanted[owner, 1]
     in_held_out = rank < wanted[owner].sum(1)
     split[order] = np.where(in_test, 2, np.where(in_held_out, 1, 0))
@@ -370,7 +374,7 @@ def check_shares(shares: Sequence[float]) -> np.ndarray:
     return share / share.sum()
 
 
-def offsets_of(sizes: np.ndarray) -> np.ndarray:
+def offsets_of(sizes: ArrayLike) -> np.ndarray:
     """Where each client's rows begin, and at the end their number.
 
     >>> offsets_of([2, 0, 3]).tolist()

@@ -6,7 +6,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ def inspect(
     features: Sequence[str] | str | None = None,
     task: str = "auto",
     split: str | None = None,
-    shares: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    shares: Sequence[float] = (0.6, 0.2, 0.2),
     min_size: int | None = None,
     delimiter: str = ",",
     seed: int = 0,
@@ -98,7 +98,8 @@ shares, or set min_size=3 to leave them out
     except UserError as error:
         return Inspection(found, [str(error)], [], None)
     found |= {"format": "folder" if path.is_dir() else path.suffix[1:].lower(), "files": len(files)}
-    parts, first = [], None
+    parts: list[_Part] = []
+    first: Table | None = None
     for file in files:
         try:
             table = read(file, text=(client or "client", split or "split"), delimiter=delimiter)
@@ -186,7 +187,7 @@ def _columns_agree(table: Table, first: Table, notes: Notes) -> bool:
 def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _Part:
     """The wanted columns of a table as arrays."""
     npz = table.file.suffix.lower() == ".npz"
-    names = {
+    names: dict[str, str | None] = {
         "label": wanted.label or ("y" if npz else "label"),
         "client": None if wanted.by_file else wanted.client or "client",
         "split": wanted.split or ("split" if _holds_splits(table) else None),
@@ -196,9 +197,12 @@ def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _
     elif wanted.features is not None:
         chosen = list(wanted.features)
     else:
-        keys = {*names.values(), "client"} if wanted.by_file else set(names.values())
-        chosen = ["x"] if npz else [name for name in table.names if name not in keys]
+        others = {*names.values(), "client"} if wanted.by_file else set(names.values())
+        chosen = ["x"] if npz else [name for name in table.names if name not in others]
     existing, there = set(table.names), set()
+    if npz:  # an archive may hold other arrays of other lengths: the examples say how many rows there are
+        lengths = [len(table.column(name)) for name in chosen if name in existing and table.column(name).ndim]
+        table = replace(table, rows=lengths[0] if lengths else table.rows)
     for role, name in [*names.items(), *(("features", name) for name in chosen)]:
         if name is not None and name not in existing:
             _note_missing(table, role, name, notes)
@@ -206,7 +210,7 @@ def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _
             shape = table.column(name).shape
             notes.problem(
                 "length",
-                f"{table.file}, array '{name}': has shape {shape} where others have {table.rows} rows; make them equal",
+                f"{table.file}, array '{name}': has shape {shape} where '{chosen[0]}' has {table.rows} rows; make them equal",
             )
         elif name is not None:
             there.add(name)
@@ -262,34 +266,36 @@ def _join(
     names = parts[0].names
     found |= {"rows": sum(part.table.rows for part in parts), "label": names["label"]}
     found |= {"client": names["client"] or "file name", "split": names["split"] or "at random"}
-    labels = _labels(parts, task, notes) if all(part.label is not None for part in parts) else None
-    split = _split_numbers(parts, notes) if names["split"] else None
+    labels = _labels(parts, task, notes)
+    split = _split_numbers(parts, notes)
     if labels is not None:
         found["task"] = "classification" if labels[1] else "regression"
-    if any(part.client is None for part in parts) or (names["split"] and split is None):
+    owners = [as_texts(part.client) for part in parts if part.client is not None]
+    if len(owners) < len(parts) or (names["split"] and split is None):
         return None
-    client, ids = natural(np.concatenate([as_texts(part.client) for part in parts]))
+    client, ids = natural(np.concatenate(owners))
     keep = _large(path, client, min_size, notes)
     found["clients"] = len(np.unique(client[keep]))
     if not keep.any():
         return None
     kept, client = np.unique(client[keep], return_inverse=True)
     ids = ids[kept]
-    if split is None:
+    given = names["split"]
+    if split is None or given is None:
         _check_sizes(path, client, ids, share, notes)
-        split = deal(client, tuple(share), seed)
-        given = None
+        split = deal(client, share.tolist(), seed)
     else:
-        split, given = split[keep], names["split"]
+        split = split[keep]
         _check_split(path, client, ids, split, given, notes)
     if labels is None:
         return None
     y, classes = labels[0][keep], labels[1]
     if classes:
         _check_labels(parts, y, classes, client, ids, split, given, notes)
-    if notes.kinds:
+    rows = [part.x for part in parts if part.x is not None]
+    if notes.kinds or len(rows) < len(parts):
         return None
-    x = np.concatenate([part.x for part in parts]) if len(parts) > 1 else parts[0].x
+    x = np.concatenate(rows) if len(rows) > 1 else rows[0]
     x = x if keep.all() else x[keep]
     return from_rows(
         x, y, client, name=path.stem, ids=ids, classes=classes, features=parts[0].features, split=split, seed=seed
@@ -298,15 +304,18 @@ def _join(
 
 def _labels(parts: list[_Part], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
     """Class indexes and the names of the classes, or targets and no names."""
-    name = parts[0].names["label"]
-    raw = [part.label for part in parts]
+    name = str(parts[0].names["label"])
+    raw = [part.label for part in parts if part.label is not None]
+    if len(raw) < len(parts):
+        return None
     text = any(values.dtype.kind == "O" for values in raw)
     if task == "regression" and text:
-        raw = [
-            part.label if part.label.dtype.kind != "O" else parse_numbers(part.table, name, part.label, notes)
-            for part in parts
+        parsed = [
+            values if values.dtype.kind != "O" else parse_numbers(part.table, name, values, notes)
+            for part, values in zip(parts, raw, strict=True)
         ]
-        if any(values is None for values in raw):
+        raw = [values for values in parsed if values is not None]
+        if len(raw) < len(parts):
             return None
         text = False
     if len({values.shape[1:] for values in raw}) > 1 or (task == "classification" and raw[0].ndim > 1):
@@ -339,7 +348,7 @@ def _split_numbers(parts: list[_Part], notes: Notes) -> np.ndarray | None:
         bad = np.flatnonzero(number < 0)
         if len(bad):
             what = f"{quoted(texts[bad[0]])} is none of train, validation, test"
-            notes.cells("split", part.table, part.names["split"], bad, what, "write one of these")
+            notes.cells("split", part.table, str(part.names["split"]), bad, what, "write one of these")
         numbers.append(number)
     return np.concatenate(numbers) if "split" not in notes.kinds else None
 
@@ -413,7 +422,7 @@ def _check_labels(
 
 def _first_row(parts: list[_Part], label: str) -> str:
     for part in parts:
-        rows = np.flatnonzero(as_texts(part.label) == label)
+        rows = np.flatnonzero(as_texts(part.label) == label) if part.label is not None else np.zeros(0)
         if len(rows):
             return f"{part.table.file}, row {part.table.row(int(rows[0]))}, column '{part.names['label']}'"
     return str(parts[0].table.file)

@@ -48,7 +48,7 @@ class Notes:
         return shown
 
 
-def listed(names: Sequence[object]) -> str:
+def listed(names: Sequence[object] | np.ndarray) -> str:
     """A few names in quotes, and the number of the others.
 
     >>> listed(["a", "b", "c", "d", "e"])

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from apiece.errors import UserError, suggest
 
@@ -40,7 +41,7 @@ def power_law(n: int, clients: int, *, exponent: float = 1.0, min_size: int = 1,
 
 
 def by_classes(
-    labels: np.ndarray, clients: int, *, k: int = 2, exponent: float = 0.0, min_size: int = 1, seed: int = 0
+    labels: ArrayLike, clients: int, *, k: int = 2, exponent: float = 0.0, min_size: int = 1, seed: int = 0
 ) -> np.ndarray:
     """Every client holds exactly k classes; each class is held by as many clients as any other, up to one.
 
@@ -81,7 +82,7 @@ def by_classes(
 
 
 def dirichlet_per_class(
-    labels: np.ndarray, clients: int, *, alpha: float = 0.5, min_size: int = 1, seed: int = 0
+    labels: ArrayLike, clients: int, *, alpha: float = 0.5, min_size: int = 1, seed: int = 0
 ) -> np.ndarray:
     """Spread each class over the clients by proportions ~ Dir(alpha, ..., alpha), one entry per client.
 
@@ -114,7 +115,7 @@ def dirichlet_per_class(
 
 
 def dirichlet_per_client(
-    labels: np.ndarray,
+    labels: ArrayLike,
     clients: int,
     *,
     alpha: float = 0.5,
@@ -156,7 +157,7 @@ def dirichlet_per_client(
     return _hand_out(rng, label, quota)
 
 
-def natural(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def natural(column: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Clients that are already there, named in a column: the client index of every row, and the ids in sorted order.
 
     >>> client, ids = natural(["rome", "oslo", "rome"])
@@ -172,7 +173,7 @@ PARTITIONS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def assign(labels: np.ndarray, partition: str, clients: int, *, seed: int = 0, **options: Any) -> np.ndarray:
+def assign(labels: ArrayLike, partition: str, clients: int, *, seed: int = 0, **options: Any) -> np.ndarray:
     """The partition of that name; options that are None are left to its defaults, one it does not have is an error.
 
     >>> np.bincount(assign(np.zeros(9, int), "iid", 3, alpha=None)).tolist()
@@ -187,7 +188,7 @@ def assign(labels: np.ndarray, partition: str, clients: int, *, seed: int = 0, *
         if key not in known:
             raise UserError(f"partition '{partition}' has no option '{key}': {suggest(key, known)}")
     wants_labels = "labels" in inspect.signature(function).parameters
-    return function(labels if wants_labels else len(labels), clients, seed=seed, **given)
+    return function(labels if wants_labels else len(np.asarray(labels)), clients, seed=seed, **given)
 
 
 def _check(n: int, clients: int, min_size: int) -> None:

@@ -230,9 +230,8 @@ def _npz(file: Path) -> Table:
                 ) from error
     if not arrays:
         raise UserError(f"{file} holds no arrays; write them with numpy.savez(file, x=..., y=..., client=...)")
-    return Table(
-        file, list(arrays), max((len(a) for a in arrays.values() if a.ndim), default=0), arrays.get, lambda i: i
-    )
+    rows = max((len(array) for array in arrays.values() if array.ndim), default=0)
+    return Table(file, list(arrays), rows, lambda name: arrays[name], lambda i: i)
 
 
 def _first_line(error: BaseException) -> str:

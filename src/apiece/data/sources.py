@@ -1,7 +1,7 @@
 """Federations by name: `source("digits", clients=30, partition="by_classes", k=2)`."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ def digits(
     k: int | None = None,
     exponent: float | None = None,
     min_size: int = 5,
-    shares: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    shares: Sequence[float] = (0.6, 0.2, 0.2),
     seed: int = 0,
 ) -> Federation:
     """1,797 handwritten digits of 8x8 pixels (scikit-learn carries them), cut into clients by a partition.

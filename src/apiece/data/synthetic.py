@@ -4,9 +4,10 @@ Every generator draws the validation and test examples from the same law as the 
 `truth["center"]` is the model at the centre, `truth["personal"]` the true model of each client.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from apiece.data.federation import Federation, Split, ids_of, offsets_of
 from apiece.errors import UserError
@@ -41,7 +42,7 @@ def linear(
     radius: float = 1.0,
     noise: float = 1.0,
     norm: float = 1.0,
-    spectrum: Sequence[float] | None = None,
+    spectrum: ArrayLike | None = None,
     held_out: int | None = None,
     dtype: str = "float32",
     seed: int = 0,
@@ -165,7 +166,7 @@ def logistic(
 
     parts = _splits(np.full(clients, examples), held_out, draw)
     truth = {"center": center, "personal": personal, "personal_mean": mean}
-    return Federation("logistic", ids_of(clients), **parts, task="classification", classes=("0", "1"), truth=truth)
+    return Federation("logistic", ids_of(clients), *parts, task="classification", classes=("0", "1"), truth=truth)
 
 
 def two_level_gaussian(
@@ -276,21 +277,21 @@ def many(
     parts = _splits(np.full(clients, examples), held_out, draw)
     names = tuple(str(c) for c in range(classes))
     truth = {"personal_favourite": favourite}
-    return Federation("many", ids_of(clients), **parts, task="classification", classes=names, truth=truth)
+    return Federation("many", ids_of(clients), *parts, task="classification", classes=names, truth=truth)
 
 
 Draw = Callable[[np.ndarray, bool], tuple[np.ndarray, np.ndarray]]  # (client of each row, training?) -> x, y
 
 
-def _splits(sizes: np.ndarray, held_out: int | None, draw: Draw) -> dict[str, Split]:
+def _splits(sizes: np.ndarray, held_out: int | None, draw: Draw) -> tuple[Split, Split, Split]:
     if held_out is not None and held_out < 0:
         raise UserError(f"held_out must be at least 0, got {held_out}")
     held = np.maximum(sizes // 3, 1) if held_out is None else np.full(len(sizes), held_out)
-    parts = {}
-    for part, size in (("train", sizes), ("validation", held), ("test", held)):
-        offsets = offsets_of(size)
-        parts[part] = Split(*draw(np.repeat(np.arange(len(size)), size), part == "train"), offsets)
-    return parts
+
+    def split(size: np.ndarray, train: bool) -> Split:
+        return Split(*draw(np.repeat(np.arange(len(size)), size), train), offsets_of(size))
+
+    return split(sizes, True), split(held, False), split(held, False)
 
 
 def _regression(
@@ -303,14 +304,14 @@ def _regression(
         x, y = draw(owner, train)
         return x.astype(dtype), y.astype(dtype)
 
-    return Federation(name, ids_of(len(sizes)), **_splits(sizes, held_out, cast), task="regression", truth=truth)
+    return Federation(name, ids_of(len(sizes)), *_splits(sizes, held_out, cast), task="regression", truth=truth)
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def _eigenvalues(spectrum: Sequence[float] | None, features: int) -> np.ndarray:
+def _eigenvalues(spectrum: ArrayLike | None, features: int) -> np.ndarray:
     values = np.ones(1) if spectrum is None else np.asarray(spectrum, np.float64)
     if values.ndim != 1 or not 0 < len(values) <= features or not (values >= 0).all() or not np.isfinite(values).all():
         raise UserError(f"spectrum must be 1 to {features} (= features) eigenvalues, none negative")

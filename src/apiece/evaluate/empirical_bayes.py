@@ -33,7 +33,7 @@ def mean_variance(values: ArrayLike, offsets: ArrayLike, pseudo: float = PSEUDO_
     0 only if every value is 0. NaN for clients without rows.
 
     >>> mean_variance([0.0, 0.0, 0.0, 1.0, -1.0], [0, 3, 3, 5]).round(3)
-    array([0.202,   nan, 0.34 ])
+    array([0.202,   nan, 0.365])
     """
     values = np.asarray(values, dtype=np.float64)
     sizes = sizes_of(offsets, values.size)
@@ -48,8 +48,9 @@ def mean_variance(values: ArrayLike, offsets: ArrayLike, pseudo: float = PSEUDO_
 
 
 def fit_normal(d: ArrayLike, v: ArrayLike, counts: ArrayLike | None = None) -> NormalPrior:
-    """Paule-Mandel: the tau^2 at which sum (d_i - mu)^2 / (v_i + tau^2) = clients - 1, or 0; mu weighs by 1/(v_i + tau^2).
+    """Paule-Mandel: the tau^2 at which sum (d_i - mu)^2 / (v_i + tau^2) = clients - 1, or 0 if none.
 
+    mu is the mean weighed by 1 / (v_i + tau^2).
     `counts` [..., clients] says how often each client is in the sample; leading axes are separate (bootstrap)
     samples, fitted together. All v must be positive.
 

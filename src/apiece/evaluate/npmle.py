@@ -108,7 +108,7 @@ def gain_of_two_humps(d: ArrayLike, v: ArrayLike, steps: int = 200, rise: float 
 def log_normal(d: NDArray, mean: NDArray, variance: NDArray) -> NDArray[np.float64]:
     """Logarithm of the normal density.
 
-    >>> float(log_normal(np.array(0.0), np.array(0.0), np.array(1.0)).round(3))
-    -0.919
+    >>> log_normal(np.array([0.0, 1.0]), np.array(0.0), np.array(1.0)).round(3)
+    array([-0.919, -1.419])
     """
     return -((d - mean) ** 2) / (2 * variance) - np.log(2 * np.pi * variance) / 2
