@@ -26,7 +26,6 @@ def machine() -> dict[str, Any]:
     return {"cores": cores, "machine": platform.machine(), "python": platform.python_version(), "versions": versions}
 
 
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)

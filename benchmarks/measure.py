@@ -191,7 +191,12 @@ def serve(job: Job) -> None:
             rounds = int(line)
             seconds, drawing = system.run(rounds)
             memory = peak_mb()  # before the loss, which is not part of the run
-            answer = {"seconds": seconds / rounds, "drawing": drawing / rounds, "peak_mb": memory, "loss": system.loss()}
+            answer = {
+                "seconds": seconds / rounds,
+                "drawing": drawing / rounds,
+                "peak_mb": memory,
+                "loss": system.loss(),
+            }
             print(json.dumps(answer), file=pipe)
 
 

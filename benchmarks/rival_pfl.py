@@ -24,7 +24,6 @@ from . import workloads
 from .rival_torch import network, weights
 
 
-
 class Net(torch.nn.Module):
     """The network with the two functions pfl asks a module for."""
 
@@ -60,9 +59,7 @@ class System:
         epochs, rest = divmod(w.steps, -(-w.examples // w.batch))
         if rest:
             raise ValueError(f"pfl trains whole epochs, and {w.steps} steps are not: choose another workload")
-        self.local = NNTrainHyperParams(
-            local_batch_size=w.batch, local_num_epochs=epochs, local_learning_rate=w.lr
-        )
+        self.local = NNTrainHyperParams(local_batch_size=w.batch, local_num_epochs=epochs, local_learning_rate=w.lr)
 
     def run(self, rounds: int) -> tuple[float, float]:
         """Seconds of these many rounds; its batches are cached slices, so that drawing is nothing."""

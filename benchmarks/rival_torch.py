@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from . import workloads
 
 
-
 def network(w: workloads.Workload) -> torch.nn.Sequential:
     """The workload's model, with the first weights that every system starts from."""
     layers: list[torch.nn.Module] = []

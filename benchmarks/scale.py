@@ -35,6 +35,15 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any], markdown: bool) -> str:
-    shown = {"workload", "system", "method", "threads", "seconds_per_round", "best_seconds_per_round", "peak_mb", "compile_seconds"}
+    shown = {
+        "workload",
+        "system",
+        "method",
+        "threads",
+        "seconds_per_round",
+        "best_seconds_per_round",
+        "peak_mb",
+        "compile_seconds",
+    }
     columns = [c for c in COLUMNS if c[1] in shown]
     return "\n".join(grid([*columns, ("x few", "ratio_to_few", lambda r: f"{r:.2f}")], result["rows"], markdown))

@@ -11,10 +11,15 @@ from .workloads import WORKLOADS, Workload
 
 HELP = "apiece against a PyTorch loop, a NumPy program and pfl-research, on the workloads W1, W2 and MLP"
 
-# system -> (module, method x threads pairs); apiece runs its personalized methods on W1 only
-SYSTEMS: dict[str, str] = {"apiece": "system_apiece", "numpy": "rival_numpy", "torch": "rival_torch", "pfl": "rival_pfl"}
+SYSTEMS: dict[str, str] = {
+    "apiece": "system_apiece",
+    "numpy": "rival_numpy",
+    "torch": "rival_torch",
+    "pfl": "rival_pfl",
+}
 VARIANTS = {"numpy": [{"variant": "batched"}, {"variant": "per_client"}]}
 THREADS = {"numpy": (1,)}
+# apiece's personalized methods on one workload are enough: what they cost beyond FedAvg is per gradient
 METHODS = {("apiece", "W1"): ("fed_avg", "ditto", "pfedme", "scaffold")}
 
 
@@ -27,19 +32,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """All rows, workload after workload, with the derived columns filled in."""
     systems = chosen(args.systems, SYSTEMS, "system")
-    rows: list[dict[str, Any]] = []
-    peaks: dict[str, dict[int, float]] = {}
-    for name in chosen(args.workloads, WORKLOADS, "workload"):
-        w = WORKLOADS[name]
-        measured = measure(jobs(w, systems), args.rounds, args.repeats, say)
-        peak = {
-            r["threads"]: limits.gflops(r["best_seconds_per_round"])
-            for r in measured
-            if r["system"] == "sgemm" and "missing" not in r
-        }
-        peaks[name] = peak
-        rows += derive(w, better_variants([r for r in measured if r["system"] != "sgemm"]), peak)
-    return {"rounds": args.rounds, "repeats": args.repeats, "peak_gflops": peaks, "rows": rows}
+    names = chosen(args.workloads, WORKLOADS, "workload")
+    measured = {n: measure(jobs(WORKLOADS[n], systems), args.rounds, args.repeats, say) for n in names}
+    peak = best_peak([row for rows in measured.values() for row in rows if row["system"] == "sgemm"])
+    rows = []
+    for name, found in measured.items():
+        rows += derive(WORKLOADS[name], better_variants([r for r in found if r["system"] != "sgemm"]), peak)
+    return {"rounds": args.rounds, "repeats": args.repeats, "peak_gflops": peak, "rows": rows}
+
+
+def best_peak(rows: list[dict[str, Any]]) -> dict[int, float]:
+    """Threads -> the most GFLOP/s seen in this run on at most so many: a busy neighbour is not the machine's limit.
+
+    >>> products = [(1, 0.05), (1, 0.06), (2, 0.1)]
+    >>> found = best_peak([{"threads": t, "best_seconds_per_round": s} for t, s in products])
+    >>> {threads: round(peak) for threads, peak in found.items()}
+    {1: 145, 2: 145}
+    """
+    seen = [(r["threads"], limits.gflops(r["best_seconds_per_round"])) for r in rows if "missing" not in r]
+    return {threads: max(g for t, g in seen if t <= threads) for threads, _ in seen}
 
 
 def chosen(text: str, known: dict[str, Any], what: str) -> list[str]:
@@ -96,7 +107,9 @@ def derive(w: Workload, rows: list[dict[str, Any]], peak: dict[int, float]) -> l
                 row[f"ratio_to_{rival}"] = other / seconds if other else None
         if threads in base:
             plain = base[threads]
-            row["cost_per_gradient"] = (seconds / gradients) / (plain["seconds_per_round"] / plain["gradients_per_client"])
+            row["cost_per_gradient"] = (seconds / gradients) / (
+                plain["seconds_per_round"] / plain["gradients_per_client"]
+            )
     return rows
 
 
@@ -119,11 +132,8 @@ COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
 
 def table(result: dict[str, Any], markdown: bool) -> str:
     lines = grid(COLUMNS, result["rows"], markdown)
-    for name, peak in result["peak_gflops"].items():
-        if peak:
-            shown = ", ".join(f"{peak[t]:.0f} on {t} core{'s' * (t > 1)}" for t in sorted(peak))
-            lines += ["" if markdown else "", f"Limit measured beside {name}, GFLOP/s: {shown}."]
-    return "\n".join(lines)
+    peak = ", ".join(f"{g:.0f} on {t} core{'s' * (t > 1)}" for t, g in result["peak_gflops"].items())
+    return "\n".join([*lines, "", f"Limit measured in this run: {peak} (GFLOP/s)."])
 
 
 def grid(columns: list, rows: list[dict[str, Any]], markdown: bool) -> list[str]:

@@ -85,7 +85,7 @@ def test_sign_p_values_equal_all_sign_changes_or_bound_them():
                 assert found == pytest.approx(exact)
             else:
                 assert exact <= found <= 1
-    assert RADEMACHER == pytest.approx(3.179, abs=5e-4)  # 3.178 when cut off, as it is printed
+    assert pytest.approx(3.179, abs=5e-4) == RADEMACHER  # 3.178 when cut off, as it is printed
 
 
 def test_the_share_above_zero_under_ties_is_that_of_random_signs():
@@ -176,7 +176,7 @@ def test_the_same_call_gives_the_same_answer():
     assert hurt(error, local, even(12, 15)).as_dict() == hurt(error, local, even(12, 15)).as_dict()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=15), st.integers(0, 2**32 - 1))
 def test_whatever_the_sizes_the_numbers_are_shares_and_in_order(sizes, seed):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -194,7 +194,7 @@ def test_whatever_the_sizes_the_numbers_are_shares_and_in_order(sizes, seed):
     assert stricter.hurt_proved <= found.hurt_proved and stricter.hurt_expected <= found.hurt_expected + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.permutations(range(8)), st.integers(0, 2**32 - 1))
 def test_the_order_of_clients_changes_nothing_but_the_bootstrap_draws(order, seed):
     error, local = (side.reshape(8, 10) for side in draw(np.random.default_rng(seed), 8, 10))
@@ -209,7 +209,7 @@ def test_two_humps_are_seen_and_one_hump_is_left_alone():
     """False switches for normal truths of any width below 5 %; two groups four standard errors apart always seen."""
     rng = np.random.default_rng(8)
     v = np.full(60, 6.0)
-    switched = [two_humps(rng.normal(-3, np.sqrt(6 + tau**2), 60), v) for tau in (0, 4, 20) for _ in range(40)]
+    switched = [two_humps(rng.normal(-3, np.sqrt(6 + tau**2), 60), v) for tau in (0, 4, 20) for _ in range(25)]
     assert np.mean(switched) < 0.05
     apart = [two_humps(np.where(np.arange(60) < 12, 5, -5) + rng.normal(0, np.sqrt(6), 60), v) for _ in range(20)]
     assert np.mean(apart) > 0.9

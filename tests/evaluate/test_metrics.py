@@ -96,9 +96,9 @@ def test_r2_is_one_for_no_error_and_zero_for_the_mean():
 def test_intervals_cover_as_often_as_they_say():
     rng = np.random.default_rng(0)
     for seeds in (2, 3, 5):
-        runs = rng.normal(1.0, 2.0, size=(4000, seeds))
+        runs = rng.normal(1.0, 2.0, size=(2000, seeds))
         hits = np.mean([found.low <= 1.0 <= found.high for found in map(interval, runs)])
-        assert abs(hits - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
+        assert abs(hits - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)
 
 
 def test_what_seeds_share_cancels_in_a_paired_interval():

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from apiece.data import storage
 from apiece.errors import UserError, suggest
 
 SPLITS = ("train", "validation", "test")
 TASKS = ("classification", "regression", "custom")
+Listed = Sequence[Any] | np.ndarray  # one entry per row
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class Federation:
             return int(found[0])
         raise UserError(f"no client '{client_id}' in {self.name}: {_suggest_id(str(client_id), self.ids)}")
 
-    def take(self, clients: ArrayLike) -> "Federation":
+    def take(self, clients: Listed) -> "Federation":
         """The federation of the given client indexes only, in that order (a copy; `new` is kept).
 
         >>> from apiece.data.synthetic import quadratics
@@ -287,16 +287,16 @@ class Federation:
 
 
 def from_rows(
-    x: ArrayLike,
-    y: ArrayLike,
-    client: ArrayLike,
+    x: Listed,
+    y: Listed,
+    client: Listed,
     *,
     name: str = "rows",
     ids: Sequence[str] | np.ndarray | None = None,
     classes: Sequence[str] = (),
     features: Sequence[str] = (),
     shares: Sequence[float] = (0.6, 0.2, 0.2),
-    split: ArrayLike | None = None,
+    split: Listed | None = None,
     seed: int = 0,
 ) -> Federation:
     """A federation from flat rows, the client index of each row, and labels (`classes` given) or targets.
@@ -333,7 +333,7 @@ def from_rows(
     return Federation(name, names, task=task, classes=tuple(classes), features=tuple(features), **parts)
 
 
-def deal(client: ArrayLike, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0) -> np.ndarray:
+def deal(client: Listed, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0) -> np.ndarray:
     """Deal every client's rows to train (0), validation (1) and test (2) by shares, at random.
 
     Each client keeps at least one row in train; a client with three rows or more has at least one in each split whose
@@ -374,7 +374,7 @@ def check_shares(shares: Sequence[float]) -> np.ndarray:
     return share / share.sum()
 
 
-def offsets_of(sizes: ArrayLike) -> np.ndarray:
+def offsets_of(sizes: Listed) -> np.ndarray:
     """Where each client's rows begin, and at the end their number.
 
     >>> offsets_of([2, 0, 3]).tolist()

@@ -210,7 +210,7 @@ def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _
             shape = table.column(name).shape
             notes.problem(
                 "length",
-                f"{table.file}, array '{name}': has shape {shape} where '{chosen[0]}' has {table.rows} rows; make them equal",
+                f"{table.file}, array '{name}': shape {shape}, but '{chosen[0]}' has {table.rows} rows; make them fit",
             )
         elif name is not None:
             there.add(name)

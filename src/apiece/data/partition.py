@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from apiece.data.federation import Listed
 from apiece.errors import UserError, suggest
 
 
@@ -41,7 +41,7 @@ def power_law(n: int, clients: int, *, exponent: float = 1.0, min_size: int = 1,
 
 
 def by_classes(
-    labels: ArrayLike, clients: int, *, k: int = 2, exponent: float = 0.0, min_size: int = 1, seed: int = 0
+    labels: Listed, clients: int, *, k: int = 2, exponent: float = 0.0, min_size: int = 1, seed: int = 0
 ) -> np.ndarray:
     """Every client holds exactly k classes; each class is held by as many clients as any other, up to one.
 
@@ -82,7 +82,7 @@ def by_classes(
 
 
 def dirichlet_per_class(
-    labels: ArrayLike, clients: int, *, alpha: float = 0.5, min_size: int = 1, seed: int = 0
+    labels: Listed, clients: int, *, alpha: float = 0.5, min_size: int = 1, seed: int = 0
 ) -> np.ndarray:
     """Spread each class over the clients by proportions ~ Dir(alpha, ..., alpha), one entry per client.
 
@@ -115,7 +115,7 @@ def dirichlet_per_class(
 
 
 def dirichlet_per_client(
-    labels: ArrayLike,
+    labels: Listed,
     clients: int,
     *,
     alpha: float = 0.5,
@@ -157,7 +157,7 @@ def dirichlet_per_client(
     return _hand_out(rng, label, quota)
 
 
-def natural(column: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def natural(column: Listed) -> tuple[np.ndarray, np.ndarray]:
     """Clients that are already there, named in a column: the client index of every row, and the ids in sorted order.
 
     >>> client, ids = natural(["rome", "oslo", "rome"])
@@ -173,7 +173,7 @@ PARTITIONS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def assign(labels: ArrayLike, partition: str, clients: int, *, seed: int = 0, **options: Any) -> np.ndarray:
+def assign(labels: Listed, partition: str, clients: int, *, seed: int = 0, **options: Any) -> np.ndarray:
     """The partition of that name; options that are None are left to its defaults, one it does not have is an error.
 
     >>> np.bincount(assign(np.zeros(9, int), "iid", 3, alpha=None)).tolist()

@@ -4,10 +4,9 @@ Every generator draws the validation and test examples from the same law as the 
 `truth["center"]` is the model at the centre, `truth["personal"]` the true model of each client.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from apiece.data.federation import Federation, Split, ids_of, offsets_of
 from apiece.errors import UserError
@@ -42,7 +41,7 @@ def linear(
     radius: float = 1.0,
     noise: float = 1.0,
     norm: float = 1.0,
-    spectrum: ArrayLike | None = None,
+    spectrum: Sequence[float] | np.ndarray | None = None,
     held_out: int | None = None,
     dtype: str = "float32",
     seed: int = 0,
@@ -311,7 +310,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def _eigenvalues(spectrum: ArrayLike | None, features: int) -> np.ndarray:
+def _eigenvalues(spectrum: Sequence[float] | np.ndarray | None, features: int) -> np.ndarray:
     values = np.ones(1) if spectrum is None else np.asarray(spectrum, np.float64)
     if values.ndim != 1 or not 0 < len(values) <= features or not (values >= 0).all() or not np.isfinite(values).all():
         raise UserError(f"spectrum must be 1 to {features} (= features) eigenvalues, none negative")

@@ -82,8 +82,7 @@ class Vectorized:
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
-        devices = list(devices or jax.devices())
-        self.mesh = jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
+        self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)
         self.population = len(self.train.sizes) if population is None else population
@@ -91,8 +90,8 @@ class Vectorized:
         self.uniform = weights == "uniform"
         self.stateless = stateless
         self.block = block
-        self.sequential = mode == "sequential" or (mode == "auto" and devices[0].platform == "cpu")
-        self.places = _round_up(self.participation.places(self.population), len(devices))
+        self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
+        self.places = _round_up(self.participation.places(self.population), self.mesh.size)
         self.working_rows = 0 if stateless else min(self.population, block * self.places)
         self._block = jax.jit(self._run_block, donate_argnames="rows")
         self._personal = jax.jit(self._personal_models)
@@ -100,19 +99,14 @@ class Vectorized:
     def examples(self, x: Tree, y: Tree, offsets: np.ndarray) -> Examples:
         """A split laid out on this engine's devices."""
         starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
-        return Examples(self._place(x), self._place(y), starts, sizes)
-
-    def _place(self, values: Tree) -> Tree:
-        """The same values on every device; strongly typed, so that a block's output fits its input."""
-        strong = lambda leaf: jax.device_put(jnp.asarray(leaf, leaf.dtype), NamedSharding(self.mesh, P()))
-        return jax.tree.map(strong, values)
+        return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
 
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""
         streams, hyper = keys(seed), dict(hyper or {})
-        params = self._place(init(streams.model))
+        params = on_devices(init(streams.model), self.mesh)
         method = self.build(hyper, 0)
-        server = self._place(method.init(params, streams.server))
+        server = on_devices(method.init(params, streams.server), self.mesh)
         return Run(seed, hyper, 0, params, server, self._empty_rows(method, params, server), self._nobody())
 
     def advance(self, run: Run, rounds: int) -> Run:
@@ -264,6 +258,19 @@ class Vectorized:
 
         program = _divided(work, self.mesh, 2, 8)
         return program(who, rows, server, params, streams.personal, hyper, x, y, round, visits)
+
+
+def mesh_of(devices: Sequence[Any] | None = None) -> Any:
+    """The given devices (default: all) in a row, over which clients are divided."""
+    devices = list(devices or jax.devices())
+    # Explicit axes, the default, would refuse a gather from sharded rows.
+    return jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
+
+
+def on_devices(values: Tree, mesh: Any) -> Tree:
+    """The same values on every device; strongly typed, so that a block's output fits its input."""
+    strong = lambda leaf: jax.device_put(jnp.asarray(leaf, leaf.dtype), NamedSharding(mesh, P()))
+    return jax.tree.map(strong, values)
 
 
 @partial(jax.jit, static_argnames=("outcomes", "capacity", "mesh", "sequential"))

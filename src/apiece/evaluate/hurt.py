@@ -187,10 +187,10 @@ def believe(
     ('normal', array([0.25, 3.75]), array([0.22, 1.  ]))
     """
     if not (v > 0).all():  # Only if no example was judged differently: then there is nothing to estimate.
-        certain = float(0 > delta)
+        certain = float(delta < 0)
         return "normal", np.zeros_like(t), np.full_like(t, certain), (certain, certain)
-    if two_humps(t, v):
-        prior = "npmle"
+    prior: Literal["normal", "npmle"] = "npmle" if two_humps(t, v) else "normal"
+    if prior == "npmle":
         grid, likelihood = grid_likelihood(t, v)
         on_grid = posterior_on_grid(likelihood, fit_grid(likelihood))
         mean, risk = on_grid @ grid, on_grid[:, grid > delta].sum(axis=1)
@@ -200,7 +200,6 @@ def believe(
             g = fit_grid(likelihood, counts)
             return (g[:, grid > delta] @ hurts.T) / np.maximum(g @ likelihood.T, TINY)
     else:
-        prior = "normal"
         mean, variance = posterior(t, v, fit_normal(t, v))
         risk = stats.norm.sf((delta - mean) / np.sqrt(variance))
 

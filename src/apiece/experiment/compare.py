@@ -1,0 +1,199 @@
+"""Several methods, several seeds, one federation: tune on validation, train, test once, write it all down."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apiece.engines.vectorized import Vectorized
+from apiece.errors import UserError
+from apiece.experiment import folder, record, setup, trial, tune
+from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
+from apiece.methods.options import bind, checked, tunable
+
+Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The result: the record (as in record.json), where it lies, and every trial's outcome."""
+
+    record: dict[str, Any]
+    folder: Path
+    trials: record.Trials
+    place: setup.Arena
+
+    def personal(self, method: str, client: str, seed: int | None = None) -> dict[str, np.ndarray]:
+        """One client's own model under a method, by parameter path."""
+        seed = self.record["spec"]["seeds"][0] if seed is None else seed
+        arrays, about = folder.read_arrays(self.folder / "models" / f"{method}-{seed}.safetensors")
+        if client not in about["clients"]:
+            raise UserError(f"no personal model of client '{client}' was kept for {method}")
+        row = about["clients"].index(client)
+        return {k.removeprefix("personal/"): v[row] for k, v in arrays.items() if k.startswith("personal")}
+
+
+def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
+    """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written."""
+    place = setup.check(spec)
+    folder.new_folder(out)
+    resolved = spec.model_dump()
+    path = Path(spec.data.source)
+    if path.exists():  # so that the run can be continued from any folder
+        resolved["data"]["source"] = str(path.resolve())
+    folder.write_json(out / "checkpoints" / "federation.json", fingerprint(place))
+    with folder.replacing(out / "spec.toml") as temporary:
+        temporary.write_text(to_toml(resolved))
+    return _go(spec, place, out, watch)
+
+
+def resume(out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
+    """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run."""
+    if not (out / "spec.toml").exists():
+        raise UserError(f"'{out}' is not a run folder: it has no spec.toml")
+    spec = make_spec(read_values(out / "spec.toml"), str(out / "spec.toml"))
+    place = setup.check(spec)
+    known = out / "checkpoints" / "federation.json"
+    if not known.exists() or folder.read_json(known) != fingerprint(place):
+        raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
+    return _go(spec, place, out, watch)
+
+
+def fingerprint(place: setup.Arena) -> dict[str, str]:
+    """Hashes that tell whether the data are still the same."""
+    of = lambda *arrays: hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()[:32]
+    parts = {"train": (place.x, place.y, place.offsets), **place.splits}
+    return {part: of(*arrays) for part, arrays in parts.items()} | {"ids": of(place.ids)}
+
+
+def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
+    progress = _Progress(spec, watch)
+    trials: record.Trials = {}
+    tuning: dict[str, list[dict[str, Any]]] = {}
+    notes: list[str] = []
+    for name, options in spec.methods.items():
+        bench = _Bench(spec, place, name, options, out)
+        tuning[name] = _tuned(bench, progress)
+        chosen = tune.best(tuning[name])
+        trials[name] = {}
+        for seed in spec.seeds:
+            trials[name][seed], note = _finished(bench, seed, chosen["options"], progress)
+            notes += [note] if note else []
+        if chosen["validation_loss"] is None:
+            notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
+    found = _record(spec, place, trials, tuning, notes)
+    record.write_rounds(out / "rounds.parquet", trials)
+    record.write_clients(out / "clients.parquet", place, trials)
+    folder.write_json(out / "record.json", found)
+    return Comparison(folder.plain(found), out, trials, place)
+
+
+class _Bench:
+    """One method on its engine: made when first needed, so that finished work is not compiled again."""
+
+    def __init__(self, spec: Spec, place: setup.Arena, name: str, options: dict[str, Any], out: Path) -> None:
+        self.spec, self.place, self.name, self.options, self.out = spec, place, name, options, out
+        self.hyper = bind(name, place.objective.loss, options)[1]
+        self._engine: Vectorized | None = None
+
+    @property
+    def engine(self) -> Vectorized:
+        if self._engine is None:
+            self._engine, _ = setup.engine_of(self.place, self.name, self.options, self.spec.train)
+            self.splits = setup.held_out(self._engine, self.place)
+        return self._engine
+
+    def path(self, what: str) -> Path:
+        return self.out / "checkpoints" / f"{self.name}-{what}"
+
+
+def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
+    """The method's trials on validation: options and loss. One possible setting needs no trial."""
+    path = bench.path("tuning.json")
+    tried: list[dict[str, Any]] = folder.read_json(path) if path.exists() else []
+    points = tune.candidates(tunable(bench.name, bench.options), bench.hyper, bench.spec.tune)
+    if len(points) == 1:
+        progress.skip(bench.spec.tune)
+        return [{"options": points[0], "validation_loss": float("nan") if not points[0] else 0.0}]
+    progress.skip(len(tried))
+    plan, seed = bench.spec.train, bench.spec.seeds[0]
+    for point in points[len(tried) :]:
+        progress.say(f"{bench.name}: tuning {len(tried) + 1} of {len(points)}")
+        engine, hyper = bench.engine, bench.hyper | point
+        final = plan.model_copy(update={"evaluate_every": plan.rounds})
+        _, curve, _ = trial.train(engine, bench.place, hyper, seed, final, bench.splits, tick=progress.tick)
+        tried.append(folder.plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
+        folder.write_json(path, tried)
+    return tried
+
+
+def _finished(
+    bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress"
+) -> tuple[trial.Outcome, str | None]:
+    """The trial of one seed, from its file if it was finished before."""
+    done, keep = bench.path(f"{seed}-done.safetensors"), bench.path(f"{seed}.safetensors")
+    models = bench.out / "models" / f"{bench.name}-{seed}.safetensors"
+    if done.exists() and models.exists():
+        progress.skip(1)
+        return trial.load_outcome(done), None
+    progress.say(f"{bench.name}: seed {seed}")
+    engine, place, plan = bench.engine, bench.place, bench.spec.train
+    hyper = bench.hyper | options
+    run, curve, seconds = trial.train(
+        engine, place, hyper, seed, plan, bench.splits, keep=keep, tick=progress.tick
+    )
+    judged, arrays = trial.judge(engine, place, run, bench.splits)
+    spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
+    outcome = trial.Outcome(judged, arrays, curve, spent | {"peak_memory_mb": record.peak_memory_mb()})
+    note = trial.save_models(models, engine, place, run)
+    trial.save_outcome(done, outcome)
+    keep.unlink(missing_ok=True)
+    return outcome, f"{bench.name}, seed {seed}: {note}" if note else None
+
+
+def _record(
+    spec: Spec, place: setup.Arena, trials: record.Trials, tuning: dict[str, list[dict[str, Any]]], notes: list[str]
+) -> dict[str, Any]:
+    gains = record.gains(place, trials)
+    methods: dict[str, Any] = {}
+    for name, by_seed in trials.items():
+        per_seed = {seed: record.metrics(place, outcome) for seed, outcome in by_seed.items()}
+        methods[name] = {
+            "options": checked(name, spec.methods[name] | tune.best(tuning[name])["options"]),
+            "tuning": tuning[name],
+            "seeds": [{"seed": s, "metrics": m, "costs": by_seed[s].costs} for s, m in per_seed.items()],
+            "summary": record.over_seeds(list(per_seed.values())),
+            "hurt": gains.get(name),
+            "against": {other: record.against(trials, place, name, other) for other in ("local", "fed_avg", "ftfa")},
+        }
+    return {
+        "environment": record.environment(),
+        "revision": record.revision(),
+        "spec": spec.model_dump(),
+        "model": place.model.name,
+        "federation": place.federation.summary(),
+        "methods": methods,
+        "notes": notes,
+    }
+
+
+class _Progress:
+    """Rounds done of all rounds to do, tuning included."""
+
+    def __init__(self, spec: Spec, watch: Watch) -> None:
+        self.watch, self.rounds, self.done, self.what = watch, spec.train.rounds, 0, "starting"
+        self.total = len(spec.methods) * (spec.tune + len(spec.seeds)) * spec.train.rounds
+
+    def say(self, what: str) -> None:
+        self.what = what
+        self.tick(0)
+
+    def tick(self, rounds: int) -> None:
+        self.done += rounds
+        self.watch(self.what, self.done, self.total)
+
+    def skip(self, trials: int) -> None:
+        self.tick(trials * self.rounds)

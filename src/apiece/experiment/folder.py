@@ -1,0 +1,133 @@
+"""The run folder: every file is written whole or not at all, so that a killed run can be continued."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from apiece.errors import UserError
+from apiece.protocol import Tree
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "a.txt") as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     (Path(folder) / "a.txt").read_text()
+    'whole'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON, indented, with NaN and infinity as null (JSON has neither).
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_json(Path(folder) / "a.json", {"x": float("nan")})
+    ...     read_json(Path(folder) / "a.json")
+    {'x': None}
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file; a `UserError` names a damaged one."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
+
+
+def plain(value: Any) -> Any:
+    """NumPy numbers, arrays and tuples as what JSON knows.
+
+    >>> plain({"a": np.float32(1.5), "b": (1, np.nan)})
+    {'a': 1.5, 'b': [1, None]}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
+    """Named arrays and a JSON description in one safetensors file."""
+    whole = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    with replacing(path) as temporary:
+        safetensors.numpy.save_file(whole, temporary, {"json": json.dumps(plain(about))})
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(arrays, description) of a file from `write_arrays`.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_arrays(Path(folder) / "a", {"x": np.ones(2)}, {"round": 3})
+    ...     read_arrays(Path(folder) / "a")
+    ({'x': array([1., 1.])}, {'round': 3})
+    """
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            return arrays, json.loads(file.metadata()["json"])
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
+
+
+def flattened(prefix: str, tree: Tree) -> dict[str, np.ndarray]:
+    """A tree's leaves by path, for `write_arrays`.
+
+    >>> list(flattened("model", {"out": {"w": np.ones(1)}}))
+    ['model/out/w']
+    """
+    name = lambda path: "/".join([prefix, *(str(getattr(k, "key", getattr(k, "idx", k))) for k in path)])
+    return {name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def unflattened(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tree:
+    """The tree, shaped like `example`, of arrays that `flattened` named.
+
+    >>> unflattened("m", {"w": 0}, {"m/w": np.ones(1)})
+    {'w': array([1.])}
+    """
+    names = flattened(prefix, jax.tree.map(lambda _: 0, example))
+    return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
+
+
+def new_folder(path: Path) -> Path:
+    """An empty folder for a run; one that holds anything is never overwritten."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        hint = f"continue it with: apiece resume {path}" if (path / "spec.toml").exists() else "choose another name"
+        raise UserError(f"the output folder '{path}' already exists; nothing was written. Give another --out, or {hint}")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the output folder '{path}' cannot be made: {error}") from None
+    return path

@@ -1,0 +1,139 @@
+"""From a spec to the things it names: federation, model, objective, engine."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from apiece.data import SOURCES, Federation, load, source
+from apiece.engines.cohort import Participation
+from apiece.engines.vectorized import Examples, Vectorized, mesh_of, on_devices
+from apiece.errors import UserError, suggest
+from apiece.experiment.spec import DataSpec, ModelSpec, Spec, TrainSpec
+from apiece.methods.options import bind
+from apiece.models import Model, Objective, linear, mlp, objective, quadratic, softmax
+from apiece.schedule import schedule
+
+
+def federation_of(spec: DataSpec) -> Federation:
+    """The federation a spec names, with a share of new clients set aside when there are ten clients or more.
+
+    >>> federation_of(DataSpec(source="digits", options={"clients": 20})).new.clients
+    2
+    """
+    path = Path(spec.source)
+    if spec.source in SOURCES:
+        federation = source(spec.source, **spec.options)
+    elif path.exists():
+        federation = load(path, **spec.options)
+    else:
+        raise UserError(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
+                        f"{suggest(spec.source, SOURCES)}")  # fmt: skip
+    if federation.new is None and spec.new_clients and federation.clients >= 10:
+        federation = federation.hold_out_clients(max(spec.new_clients, 1.01 / federation.clients), spec.seed)
+    return federation
+
+
+def model_of(spec: ModelSpec, federation: Federation) -> Model:
+    """The model a spec names, sized for the federation.
+
+    >>> from apiece.data import digits
+    >>> model_of(ModelSpec(), digits()).name
+    'softmax 64-10'
+    """
+    shape = federation.train.x.shape[1:]
+    task = federation.task
+    name = spec.name
+    if name == "auto":
+        name = {"classification": "softmax", "regression": "linear", "custom": "quadratic"}[task]
+    fits = {"classification": ("softmax", "mlp"), "regression": ("linear", "mlp"), "custom": ("quadratic",)}[task]
+    if name not in fits:
+        raise UserError(f"model '{name}' does not fit a {task} federation; take {' or '.join(fits)}")
+    if name == "quadratic":
+        return quadratic(shape[0])
+    targets = federation.train.y.shape[1:]
+    outputs = len(federation.classes) if task == "classification" else int(np.prod(targets, dtype=int))
+    if name == "mlp":
+        return mlp(shape, outputs, spec.hidden)
+    return softmax(shape, outputs) if name == "softmax" else linear(shape, outputs)
+
+
+class Arena(NamedTuple):
+    """A federation laid out for one engine. Clients that train come first; new ones follow and are never sampled."""
+
+    federation: Federation
+    model: Model
+    objective: Objective
+    ids: np.ndarray
+    population: int
+    x: jax.Array
+    y: jax.Array
+    offsets: np.ndarray
+    splits: dict[str, tuple[jax.Array, jax.Array, np.ndarray]]
+
+    @property
+    def new(self) -> np.ndarray:
+        """The numbers of the new clients."""
+        return np.arange(self.population, len(self.ids))
+
+
+def arena(federation: Federation, model: Model, judge: Objective | None = None) -> Arena:
+    """Training and new clients side by side, split by split.
+
+    >>> from apiece.data import digits
+    >>> federation = digits(clients=20).hold_out_clients(0.1)
+    >>> arena(federation, model_of(ModelSpec(), federation)).new.tolist()
+    [18, 19]
+    """
+    mesh = mesh_of()
+    sides = [federation] if federation.new is None else [federation, federation.new]
+
+    def joined(part: str) -> tuple[jax.Array, jax.Array, np.ndarray]:
+        splits = [getattr(side, part) for side in sides]
+        sizes = np.concatenate([split.sizes for split in splits])
+        # Laid out once: the engines of all methods share these arrays.
+        x, y = (on_devices(_concatenated([getattr(s, name) for s in splits]), mesh) for name in ("x", "y"))
+        return x, y, np.concatenate([[0], np.cumsum(sizes)])
+
+    x, y, offsets = joined("train")
+    ids = np.concatenate([side.ids for side in sides])
+    splits = {part: joined(part) for part in ("validation", "test")}
+    judge = judge or objective(model, federation.task)
+    return Arena(federation, model, judge, ids, federation.clients, x, y, offsets, splits)
+
+
+def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def engine_of(place: Arena, name: str, options: dict[str, Any], train: TrainSpec) -> tuple[Vectorized, dict[str, float]]:
+    """(engine, hyper): the vectorized engine for a method, and its traced options."""
+    plan = schedule(train.schedule, train.rounds, **train.schedule_options)
+    build, hyper = bind(name, place.objective.loss, options, None if train.schedule == "constant" else plan)
+    engine = Vectorized(
+        build,
+        place.x,
+        place.y,
+        place.offsets,
+        population=place.population,
+        participation=Participation(train.cohort, train.probability),
+        weights=train.weights,
+        stateless=train.stateless,
+        block=train.evaluate_every,
+    )
+    return engine, hyper
+
+
+def held_out(engine: Vectorized, place: Arena) -> dict[str, Examples]:
+    """Validation and test on the engine's devices."""
+    return {part: engine.examples(*arrays) for part, arrays in place.splits.items()}
+
+
+def check(spec: Spec) -> Arena:
+    """Everything a spec names, made and fitted together, before anything is written."""
+    federation = federation_of(spec.data)
+    place = arena(federation, model_of(spec.model, federation))
+    Participation(spec.train.cohort, spec.train.probability).places(place.population)
+    jax.eval_shape(place.model.init, jax.random.key(0))
+    return place

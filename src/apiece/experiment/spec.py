@@ -1,0 +1,151 @@
+"""The spec of an experiment: what, on what, how long, how often. TOML in, TOML out; a wrong key names its neighbour."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from apiece.errors import UserError, suggest
+from apiece.methods.options import checked
+
+BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
+
+
+class Part(pydantic.BaseModel):
+    """A table of the spec: unknown keys are errors, values are checked and never guessed."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSpec(Part):
+    """Which federation: a source by name, a saved federation, or the user's own file or folder."""
+
+    source: str = "digits"
+    options: dict[str, Any] = {}
+    new_clients: float = pydantic.Field(0.1, ge=0, lt=1)
+    seed: int = 0
+
+
+class ModelSpec(Part):
+    """Which model; "auto" is softmax or linear regression, by the task."""
+
+    name: Literal["auto", "linear", "softmax", "mlp", "quadratic"] = "auto"
+    hidden: list[int] = [128]
+
+
+class TrainSpec(Part):
+    """How a run goes: rounds, who takes part, the schedule, when to look."""
+
+    rounds: int = pydantic.Field(100, ge=1)
+    cohort: int | None = pydantic.Field(None, ge=1)
+    probability: float | None = pydantic.Field(None, gt=0, le=1)
+    weights: Literal["examples", "uniform"] = "examples"
+    stateless: bool = False
+    schedule: Literal["constant", "linear", "exponential"] = "constant"
+    schedule_options: dict[str, float] = {}
+    evaluate_every: int = pydantic.Field(10, ge=1)
+    evaluate_clients: int = pydantic.Field(1000, ge=1)
+    checkpoint_seconds: float = pydantic.Field(20.0, ge=0)
+
+
+class Spec(Part):
+    """A whole experiment.
+
+    >>> Spec(methods={"ditto": {"lam": 1.0}}).methods
+    {'local': {}, 'fed_avg': {}, 'ftfa': {}, 'ditto': {'lam': 1.0}}
+    """
+
+    data: DataSpec = DataSpec()
+    model: ModelSpec = ModelSpec()
+    train: TrainSpec = TrainSpec()
+    methods: dict[str, dict[str, Any]] = {}
+    seeds: list[int] = pydantic.Field([0, 1, 2], min_length=1)
+    tune: int = pydantic.Field(8, ge=1)
+    baselines: bool = True
+
+    @pydantic.model_validator(mode="after")
+    def _complete(self) -> "Spec":
+        if self.train.cohort is not None and self.train.probability is not None:
+            raise UserError("train.cohort and train.probability exclude each other; give one")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
+        wanted = dict.fromkeys(BASELINES, {}) | self.methods if self.baselines else self.methods
+        for name, options in wanted.items():
+            checked(name, options)
+        object.__setattr__(self, "methods", {name: dict(options) for name, options in wanted.items()})
+        return self
+
+
+def make_spec(values: dict[str, Any], where: str = "the spec") -> Spec:
+    """A spec from plain values; a `UserError` names the key and what is wrong with it.
+
+    >>> try: make_spec({"train": {"round": 5}})
+    ... except UserError as error: print(error)
+    the spec: unknown key 'train.round': did you mean 'rounds'?
+    """
+    try:
+        return Spec.model_validate(values)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            known = _fields(problem["loc"][:-1])
+            raise UserError(f"{where}: unknown key '{key}': {suggest(str(problem['loc'][-1]), known)}") from None
+        raise UserError(f"{where}: '{key}' = {problem['input']!r} is wrong: {problem['msg'].lower()}") from None
+
+
+def read_values(path: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML file.
+
+    >>> try: read_values("no-such.toml")
+    ... except UserError as error: print(error)
+    there is no spec file 'no-such.toml'
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no spec file '{path}'") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"the spec file '{path}' cannot be read: {error}") from None
+
+
+def to_toml(values: dict[str, Any], table: str = "") -> str:
+    """TOML text of plain values: scalars, lists, and tables of them; None is left out, as TOML has none.
+
+    >>> print(to_toml({"tune": 8, "data": {"source": "digits", "options": {"k": 2}}}).strip())
+    tune = 8
+    <BLANKLINE>
+    [data]
+    source = "digits"
+    <BLANKLINE>
+    [data.options]
+    k = 2
+    """
+    plain = {k: v for k, v in values.items() if not isinstance(v, dict) and v is not None}
+    lines = [f"[{table}]"] if table else []
+    lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    tables = [to_toml(v, f"{table}.{_key(k)}" if table else _key(k)) for k, v in values.items() if isinstance(v, dict)]
+    return "\n".join([*lines, "", *tables]) if lines else "\n".join(tables)
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in value.replace("\\", "\\\\"))
+        return '"' + escaped.replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return repr(value)
+
+
+def _fields(where: tuple) -> list[str]:
+    part: Any = Spec
+    for name in where:
+        part = part.model_fields[name].annotation
+    return list(part.model_fields)

@@ -1,0 +1,188 @@
+"""One run of one method with one seed: train, look at validation now and then, judge once at the end, keep going
+after a crash."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from apiece.engines.costs import Costs, costs
+from apiece.engines.vectorized import Examples, Run, Vectorized, on_devices
+from apiece.evaluate import per_client
+from apiece.experiment import folder
+from apiece.experiment.setup import Arena
+from apiece.experiment.spec import TrainSpec
+from apiece.protocol import Method
+
+JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
+MODELS_AT_MOST = 1 << 29  # bytes of personal models that a run folder keeps per trial
+Tick = Callable[[int], None]  # called with the number of rounds just done
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a finished trial leaves: outcomes example by example, the validation curve, costs."""
+
+    judged: np.ndarray
+    arrays: dict[str, np.ndarray]
+    curve: list[dict[str, float]]
+    costs: dict[str, float]
+
+    def scores(self, part: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+        """(values per example, offsets) of "validation" or "test", "loss" or "error"."""
+        return self.arrays[f"{part}_{kind}"], self.arrays[f"{part}_offsets"]
+
+
+def train(
+    engine: Vectorized,
+    place: Arena,
+    hyper: dict[str, float],
+    seed: int,
+    plan: TrainSpec,
+    splits: dict[str, Examples],
+    *,
+    keep: Path | None = None,
+    tick: Tick = lambda rounds: None,
+) -> tuple[Run, list[dict[str, float]], float]:
+    """(the run after all rounds, its validation curve, seconds of training); from the checkpoint at `keep`, if any.
+
+    The curve is a mean over clients, each counting once; of a large population a fixed sample is looked at, and
+    `sampling_error` is the standard error that this brings.
+    """
+    run = engine.start(place.model.init, seed, hyper)
+    curve: list[dict[str, float]] = []
+    seconds, saved = 0.0, time.monotonic()
+    if keep is not None and keep.exists():
+        run, curve, seconds = _restored(keep, run, engine)
+        tick(run.round)
+    watched = _sample(place.population, plan.evaluate_clients, seed)
+    while run.round < plan.rounds:
+        began, before = time.monotonic(), run.round
+        run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
+        jax.block_until_ready(run.server)
+        seconds += time.monotonic() - began
+        curve.append(_look(engine, run, place, watched, splits["validation"], seconds))
+        tick(run.round - before)
+        if keep is not None and run.round < plan.rounds and time.monotonic() - saved >= plan.checkpoint_seconds:
+            _save(keep, run, curve, seconds)
+            saved = time.monotonic()
+    return run, curve, seconds
+
+
+def judge(engine: Vectorized, place: Arena, run: Run, splits: dict[str, Examples]) -> tuple[np.ndarray, dict]:
+    """(who was judged, outcomes per example): every client's own model on its own held-out examples, once.
+
+    New clients are always among the judged; of a very large population a sample is.
+    """
+    old = _sample(place.population, JUDGED_AT_MOST, run.seed)
+    judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
+    arrays: dict[str, np.ndarray] = {}
+    for part, (loss, error) in engine.outcomes(run, judged, place.objective.outcomes, splits).items():
+        sizes = splits[part].sizes[judged]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
+    return judged, arrays
+
+
+def total_costs(engine: Vectorized, place: Arena, run: Run, method: Method, seconds: float) -> dict[str, float]:
+    """What the whole run cost, all clients together: bytes, gradient evaluations, visits, seconds of training."""
+    visits = np.zeros(place.population, np.int64)
+    for r in range(run.round):
+        visits[engine.participation.draw(run.seed, r, place.population)] += 1
+    per = visit_costs(method, place, run, engine.train.sizes[: place.population])
+    one = next(iter(per.values()))
+    sizes = engine.train.sizes[: place.population]
+    gradients = sum(int(visits[sizes == size].sum()) * c.gradients for size, c in per.items())
+    return {
+        "rounds": run.round,
+        "visits": int(visits.sum()),
+        "bytes_down": int(visits.sum()) * one.bytes_down,
+        "bytes_up": int(visits.sum()) * one.bytes_up,
+        "bytes_final": place.population * one.bytes_down,
+        "bytes_kept_per_client": one.bytes_kept,
+        "gradients": gradients,
+        "gradients_personal": sum(int((sizes == size).sum()) * c.gradients_personal for size, c in per.items()),
+        "seconds": seconds,
+    }
+
+
+def visit_costs(method: Method, place: Arena, run: Run, sizes: np.ndarray) -> dict[int, Costs]:
+    """The costs of a visit by client size; one size stands for all where size makes no difference."""
+    every = np.unique(sizes)
+    of = lambda size: costs(method, run.params, (place.x, place.y), int(size))
+    ends = {int(size): of(size) for size in {every[0], every[-1]}}
+    if len(set(ends.values())) == 1:
+        same = next(iter(ends.values()))
+        return {int(size): same for size in every}
+    return {int(size): ends.get(int(size)) or of(size) for size in every}
+
+
+def save_outcome(path: Path, outcome: Outcome) -> None:
+    """A finished trial, in one file."""
+    about = {"curve": outcome.curve, "costs": outcome.costs}
+    folder.write_arrays(path, {"judged": outcome.judged, **outcome.arrays}, about)
+
+
+def load_outcome(path: Path) -> Outcome:
+    """A trial finished earlier."""
+    arrays, about = folder.read_arrays(path)
+    return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"])
+
+
+def save_models(path: Path, engine: Vectorized, place: Arena, run: Run) -> str | None:
+    """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None."""
+    arrays = folder.flattened("server", run.server)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * len(place.ids)
+    note = None
+    if size <= MODELS_AT_MOST:
+        arrays |= folder.flattened("personal", engine.personal(run, np.arange(len(place.ids))))
+    else:
+        note = f"personal models not written: {size / 1e9:.1f} GB are more than the {MODELS_AT_MOST / 1e9:.1f} GB kept"
+    about = {"clients": place.ids[: len(place.ids) if note is None else 0].tolist(), "round": run.round}
+    folder.write_arrays(path, arrays, about)
+    return note
+
+
+def _look(engine: Vectorized, run: Run, place: Arena, who: np.ndarray, split: Examples, seconds: float) -> dict:
+    loss, error = engine.outcomes(run, who, place.objective.outcomes, {"validation": split})["validation"]
+    offsets = np.concatenate([[0], np.cumsum(split.sizes[who])])
+    present = split.sizes[who] > 0  # a diverged client must show as NaN, one without examples must not
+    losses, errors = per_client(loss, offsets)[present], per_client(error, offsets)[present]
+    seen = int(present.sum())
+    # A finite population, partly seen: nothing is uncertain when all were looked at.
+    unseen = 1 - len(who) / place.population
+    spread = float(np.std(losses, ddof=1)) if seen > 1 else 0.0
+    return {
+        "round": run.round,
+        "validation_loss": float(losses.mean()) if seen else float("nan"),
+        "validation_error": float(errors.mean()) if seen else float("nan"),
+        "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
+        "seconds": seconds,
+    }
+
+
+def _sample(population: int, most: int, seed: int) -> np.ndarray:
+    if population <= most:
+        return np.arange(population)
+    return np.sort(np.random.default_rng([seed, population]).choice(population, most, replace=False))
+
+
+def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:
+    known = np.flatnonzero(run.known)
+    arrays = {"known": known, **folder.flattened("server", run.server)}
+    arrays |= folder.flattened("rows", jax.tree.map(lambda leaf: leaf[known[: len(leaf)]], run.rows))
+    folder.write_arrays(path, arrays, {"round": run.round, "curve": curve, "seconds": seconds})
+
+
+def _restored(path: Path, fresh: Run, engine: Vectorized) -> tuple[Run, list[dict[str, float]], float]:
+    arrays, about = folder.read_arrays(path)
+    known = arrays["known"]
+    rows = folder.unflattened("rows", fresh.rows, arrays)
+    jax.tree.map(lambda leaf, kept: leaf.__setitem__(known, kept) if len(leaf) else None, fresh.rows, rows)
+    fresh.known[known] = True
+    server = on_devices(folder.unflattened("server", fresh.server, arrays), engine.mesh)
+    run = dataclasses.replace(fresh, round=about["round"], server=server)
+    return run, about["curve"], about["seconds"]

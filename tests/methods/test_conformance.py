@@ -1,0 +1,26 @@
+"""Every row of the catalog keeps every line of the contract on every engine."""
+
+from functools import cache
+
+import pytest
+
+from apiece.methods import CATALOG
+from apiece.testing import CHECKS, Case, run_check
+
+PRODUCT = [
+    pytest.param(name, engine, check, id=f"{name}-{engine}-{check}")
+    for name in CATALOG
+    for check in CHECKS
+    for engine in CHECKS[check].engines
+]
+
+
+@cache
+def case_of(name):
+    """One case for all checks of a method: they share its compiled programs."""
+    return Case(CATALOG[name])
+
+
+@pytest.mark.parametrize(("name", "engine", "check"), PRODUCT)
+def test_the_contract_is_kept(name, engine, check):
+    run_check(case_of(name), CHECKS[check], engine)
