@@ -1,0 +1,55 @@
+"""apiece: personalized federated learning. A model apiece.
+
+    import apiece
+
+    result = apiece.fit("ditto", federation=apiece.data.digits(clients=20), rounds=50)
+    result.personal("7")                      # client 7's own model
+    result.onboard(x, y)                      # a model for a client nobody has seen
+    apiece.compare("digits", ["ditto", "fed_clup"], rounds=100, seeds=3)
+
+Everything is loaded when first used, so that `import apiece` is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apiece import data, methods, models, testing
+    from apiece.data import Federation
+    from apiece.engines.devices import use_all_cores
+    from apiece.errors import UserError
+    from apiece.experiment import compare, fit, resume
+    from apiece.methods import CATALOG
+    from apiece.protocol import Batch, Cohort, Data, Method
+    from apiece.wrap import fine_tuned
+
+_HOME = {
+    "Batch": "apiece.protocol",
+    "CATALOG": "apiece.methods",
+    "Cohort": "apiece.protocol",
+    "Data": "apiece.protocol",
+    "Federation": "apiece.data",
+    "Method": "apiece.protocol",
+    "UserError": "apiece.errors",
+    "compare": "apiece.experiment",
+    "fine_tuned": "apiece.wrap",
+    "fit": "apiece.experiment",
+    "resume": "apiece.experiment",
+    "use_all_cores": "apiece.engines.devices",
+}
+_MODULES = ("data", "methods", "models", "testing")
+
+__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "compare", "data", "fine_tuned",
+           "fit", "methods", "models", "resume", "testing", "use_all_cores"]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"apiece.{name}")
+    raise AttributeError(f"module 'apiece' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

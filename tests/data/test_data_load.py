@@ -178,7 +178,7 @@ BODY = "\n".join(",".join(map(str, row)) for row in rows())
     [
         (f"client,age,weight,labl\n{BODY}", ["no column 'label' for label", "did you mean 'labl'?"]),
         (f"site,age,weight,label\n{BODY}", ["no column 'client' for client", "there are: site, age, weight, label"]),
-        (BODY, ["no column 'client'", "header"]),
+        (BODY, ["row 1", "add a header row"]),
         (f"{HEAD}\n{BODY}\noslo,old,70,1", ["row 17", "column 'age'", "'old' is not a number", "mend"]),
         (f'{HEAD}\n{BODY}\noslo,"3,5",70,1', ["row 17", "column 'age'", "write a point, not a comma"]),
         (f"{HEAD}\n{BODY}\noslo,1_000,70,1", ["row 17", "'1_000'"]),

@@ -44,7 +44,7 @@ def key_array(table: Table, name: str, role: str, notes: Notes) -> np.ndarray | 
     """
     values = table.column(name)
     kind = values.dtype.kind
-    if kind not in "biufSUO" or (values.ndim > 1 and (role != "label" or kind not in "biuf")):
+    if kind not in "biufSUO" or values.size == 0 or (values.ndim > 1 and (role != "label" or kind not in "biuf")):
         notes.problem(role, f"{table.file}, column '{name}': the {role} must be one number or text per row")
         return None
     if kind in "SUO":
@@ -141,6 +141,9 @@ def _numbers(table: Table, name: str, notes: Notes) -> np.ndarray | None:
     elif values.dtype.kind not in "biuf":
         what = f"{values.dtype} is not a number"
         notes.problem("number", f"{table.file}, column '{name}': {what}; leave the column out of the features")
+        return None
+    if values.size == 0:
+        notes.problem("number", f"{table.file}, column '{name}': holds no values; fill it or leave it out")
         return None
     if values.dtype == np.uint8:
         return values

@@ -107,10 +107,10 @@ shares, or set min_size=3 to leave them out
             notes.problem("file", str(error))
             continue
         first = first or table
-        for text in table.problems:
+        for text in table.problems or [f"{file} has no rows; remove it or fill it"] * (table.rows == 0):
             notes.problem("row", text)
-        if _columns_agree(table, first, notes):
-            parts.append(_take(table, wanted, parts[0] if parts else None, notes))
+        if table.rows and _columns_agree(table, first, notes):
+            parts.append(_take(replace(table, names=first.names), wanted, parts[0] if parts else None, notes))
     federation = _join(path, parts, task, share, min_size, seed, found, notes) if parts else None
     if federation is not None:
         found |= federation.summary()
@@ -200,6 +200,12 @@ def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _
         others = {*names.values(), "client"} if wanted.by_file else set(names.values())
         chosen = ["x"] if npz else [name for name in table.names if name not in others]
     existing, there = set(table.names), set()
+    if not npz and not existing.issuperset(name for name in names.values() if name is not None):
+        if sum(bool(name.strip()) and is_number(name) for name in table.names) > len(table.names) / 2:
+            notes.problem("missing", f"{table.file}, row 1: numbers where the column names should be; add a header row")
+            return _Part(table, None, [], None, None, None, names)
+        if wanted.features is None:  # a text among the other columns may be the very column that was not found
+            chosen = [name for name in chosen if table.column(name).dtype.kind not in "SUO"]
     if npz:  # an archive may hold other arrays of other lengths: the examples say how many rows there are
         lengths = [len(table.column(name)) for name in chosen if name in existing and table.column(name).ndim]
         table = replace(table, rows=lengths[0] if lengths else table.rows)
@@ -214,7 +220,7 @@ def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _
             )
         elif name is not None:
             there.add(name)
-    if not chosen:
+    if not chosen and there.issuperset(name for name in names.values() if name is not None):
         notes.problem("features", f"{table.file}: no column is left for the features beside client and label; add some")
     for name in chosen:
         if name in there and not name.strip():
@@ -247,8 +253,6 @@ def _note_missing(table: Table, role: str, name: str, notes: Notes) -> None:
     if not remedy.startswith("did"):
         shown = ", ".join(table.names[:20]) + (f", ... ({len(table.names)} in all)" if len(table.names) > 20 else "")
         remedy = f"name the {what} for {role}; there are: {shown}"
-    if what == "column" and len(table.names) > 1 and sum(map(is_number, table.names)) > len(table.names) / 2:
-        remedy = "its first row holds numbers, so the header with the column names is missing: add it"
     notes.problem("missing", f"{table.file}: no {what} '{name}' for {role}; {remedy}")
 
 

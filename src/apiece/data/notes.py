@@ -25,8 +25,8 @@ class Notes:
     warnings: list[str] = field(default_factory=list)
 
     def problem(self, kind: str, text: str) -> None:
-        """Note a problem; `kind` groups those that would repeat."""
-        self.kinds.setdefault(kind, []).append(text)
+        """Note a problem in one paragraph; `kind` groups those that would repeat."""
+        self.kinds.setdefault(kind, []).append(" ".join(text.splitlines()))
 
     def cells(
         self, kind: str, table: Table, column: str, rows: np.ndarray, what: str, remedy: str, count: int | None = None

@@ -13,6 +13,7 @@ import numpy as np
 from apiece.errors import UserError
 
 SUFFIXES = (".csv", ".parquet", ".npz")
+NOT_READABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +175,6 @@ def _parquet(file: Path) -> Table:
 
 
 def _arrow(file: Path, table: Any, row: Callable[[int], int], problems: list[str]) -> Table:
-    if table.num_rows == 0 and not problems:
-        raise UserError(f"{file} has a header but no rows; remove it or fill it")
-
     names = list(table.column_names)
     where = {name: i for i, name in enumerate(names)}
     return Table(file, names, table.num_rows, lambda name: _numpy(table.column(where[name])), row, problems)
@@ -209,21 +207,21 @@ def _numpy(column: Any) -> np.ndarray:
 
 
 def _npz(file: Path) -> Table:
-    try:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = (
-            "" if "pickle" in str(error) else f" ({_first_line(error)})"
-        )  # NumPy takes any other bytes for a pickle
-        raise UserError(f"{file} is not a readable NumPy .npz archive{reason}; write it with numpy.savez") from error
-    with archive:
-        arrays = {}
+    arrays = {}
+    with file.open("rb") as stream:  # opened here, because NumPy leaves a damaged archive open
+        try:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array")
+        except NOT_READABLE as error:
+            reason = "" if "pickle" in str(error) else f" ({_first_line(error)})"  # so NumPy calls all other bytes
+            raise UserError(
+                f"{file} is not a readable NumPy .npz archive{reason}; write it with numpy.savez"
+            ) from error
         for name in archive.files:
             try:
                 arrays[name] = archive[name]
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+            except NOT_READABLE as error:
                 raise UserError(
                     f"{file}: array '{name}' cannot be read ({_first_line(error)}); write plain numbers or texts, "
                     f"no Python objects"

@@ -13,7 +13,7 @@ class Participation:
     """Everybody; a cohort of `size` clients without replacement; or each client with `probability`.
 
     >>> Participation(size=3).draw(seed=0, round=5, population=1000).tolist()
-    [242, 496, 989]
+    [381, 695, 831]
     """
 
     size: int | None = None

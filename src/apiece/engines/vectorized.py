@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 from apiece import tree
 from apiece.engines.cohort import Participation
 from apiece.engines.contact import Keys, key_of, keys, model_in_use, visit
+from apiece.engines.devices import use_all_cores
 from apiece.local import FULL_CHUNK, whole
 from apiece.protocol import Cohort, Data, Method, Params, Tree
 
@@ -262,6 +263,7 @@ class Vectorized:
 
 def mesh_of(devices: Sequence[Any] | None = None) -> Any:
     """The given devices (default: all) in a row, over which clients are divided."""
+    use_all_cores()
     devices = list(devices or jax.devices())
     # Explicit axes, the default, would refuse a gather from sharded rows.
     return jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)

@@ -2,12 +2,13 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from apiece.data import Federation
 from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError
 from apiece.experiment import folder, record, setup, trial, tune
@@ -36,10 +37,11 @@ class Comparison:
         return {k.removeprefix("personal/"): v[row] for k, v in arrays.items() if k.startswith("personal")}
 
 
-def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
+def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, fresh: bool = True) -> Comparison:
     """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written."""
     place = setup.check(spec)
-    folder.new_folder(out)
+    if fresh:
+        folder.new_folder(out)
     resolved = spec.model_dump()
     path = Path(spec.data.source)
     if path.exists():  # so that the run can be continued from any folder
@@ -82,7 +84,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         for seed in spec.seeds:
             trials[name][seed], note = _finished(bench, seed, chosen["options"], progress)
             notes += [note] if note else []
-        if chosen["validation_loss"] is None:
+        if chosen["validation_loss"] is None and len(tuning[name]) > 1:
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
     found = _record(spec, place, trials, tuning, notes)
     record.write_rounds(out / "rounds.parquet", trials)
@@ -117,7 +119,7 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
     points = tune.candidates(tunable(bench.name, bench.options), bench.hyper, bench.spec.tune)
     if len(points) == 1:
         progress.skip(bench.spec.tune)
-        return [{"options": points[0], "validation_loss": float("nan") if not points[0] else 0.0}]
+        return [{"options": points[0], "validation_loss": None}]
     progress.skip(len(tried))
     plan, seed = bench.spec.train, bench.spec.seeds[0]
     for point in points[len(tried) :]:
@@ -197,3 +199,47 @@ class _Progress:
 
     def skip(self, trials: int) -> None:
         self.tick(trials * self.rounds)
+
+
+def compare(
+    data: str | Path | Federation = "digits",
+    methods: Sequence[str] | dict[str, dict[str, Any]] = (),
+    *,
+    rounds: int = 100,
+    seeds: int | list[int] = 3,
+    tune: int = 8,
+    out: str | Path | None = None,
+    model: str = "auto",
+    watch: Watch = lambda what, done, total: None,
+    data_options: dict[str, Any] | None = None,
+    **train: Any,
+) -> Comparison:
+    """Compare methods fairly on one federation; Local, FedAvg and FTFA always stand beside them.
+
+    Args:
+        data: a source by name, a path, or a Federation (which is then saved in the run folder).
+        methods: names, or name -> options that are not to be tuned.
+        rounds, seeds, tune: rounds a run, seeds (a number or a list), tuning trials per method.
+        out: the run folder; default: the next free runs/compare-N. model: "auto", "linear", "softmax" or "mlp".
+        train: cohort, probability, weights, stateless, schedule, evaluate_every, ...
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     found = compare("digits", ["ditto"], rounds=2, seeds=1, tune=1, out=place + "/run")
+    >>> list(found.record["methods"])
+    ['local', 'fed_avg', 'ftfa', 'ditto']
+    """
+    out = Path(out) if out is not None else folder.next_free(Path("runs/compare"))
+    given = {
+        "model": {"name": model},
+        "train": {"rounds": rounds, **train},
+        "methods": methods if isinstance(methods, dict) else {name: {} for name in methods},
+        "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        "tune": tune,
+    }
+    if isinstance(data, Federation):
+        make_spec(given, "compare")  # a mistake is found before anything is written
+        folder.new_folder(out)
+        source = str(data.save(out / "federation"))
+        return run_spec(make_spec({**given, "data": {"source": source}}, "compare"), out, watch, fresh=False)
+    return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)

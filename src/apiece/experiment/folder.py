@@ -131,3 +131,17 @@ def new_folder(path: Path) -> Path:
     except OSError as error:
         raise UserError(f"the output folder '{path}' cannot be made: {error}") from None
     return path
+
+
+def next_free(path: Path) -> Path:
+    """`path` with the first number behind it that is not taken.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / "run-1").mkdir()
+    ...     next_free(Path(folder) / "run").name
+    'run-2'
+    """
+    number = 1
+    while (free := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return free

@@ -1,5 +1,6 @@
 """From a spec to the things it names: federation, model, objective, engine."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, Spec, TrainSpec
 from apiece.methods.options import bind
 from apiece.models import Model, Objective, linear, mlp, objective, quadratic, softmax
+from apiece.protocol import Method
 from apiece.schedule import schedule
 
 
@@ -107,10 +109,12 @@ def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def engine_of(place: Arena, name: str, options: dict[str, Any], train: TrainSpec) -> tuple[Vectorized, dict[str, float]]:
+def engine_of(
+    place: Arena, method: str | Callable[..., Method], options: dict[str, Any], train: TrainSpec
+) -> tuple[Vectorized, dict[str, float]]:
     """(engine, hyper): the vectorized engine for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
-    build, hyper = bind(name, place.objective.loss, options, None if train.schedule == "constant" else plan)
+    build, hyper = bind(method, place.objective.loss, options, None if train.schedule == "constant" else plan)
     engine = Vectorized(
         build,
         place.x,

@@ -19,19 +19,19 @@ AT_LEAST_ONE = ("steps", "epochs", "tune_steps", "tune_epochs", "prox_steps")
 POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity")
 
 
-def options_of(name: str) -> dict[str, Any]:
-    """The options of a method with their defaults.
+def options_of(method: str | Callable[..., Method]) -> dict[str, Any]:
+    """The options of a method (by its name in the catalog, or its factory) with their defaults.
 
     >>> options_of("fed_avg")["steps"]
     20
     """
-    if name not in CATALOG:
-        raise UserError(f"unknown method '{name}': {suggest(name, CATALOG)}")
-    parameters = inspect.signature(CATALOG[name]).parameters.values()
+    if isinstance(method, str) and method not in CATALOG:
+        raise UserError(f"unknown method '{method}': {suggest(method, CATALOG)}")
+    parameters = inspect.signature(CATALOG[method] if isinstance(method, str) else method).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def checked(name: str, options: dict[str, Any]) -> dict[str, Any]:
+def checked(method: str | Callable[..., Method], options: dict[str, Any]) -> dict[str, Any]:
     """All options of the method, the given ones in place of the defaults; a wrong one is an error that names it.
 
     >>> checked("fed_avg", {"lr": 1})["lr"]
@@ -40,7 +40,8 @@ def checked(name: str, options: dict[str, Any]) -> dict[str, Any]:
     ... except UserError as error: print(error)
     method 'ditto' has no option 'lambda': did you mean 'lam'?
     """
-    known = options_of(name)
+    known = options_of(method)
+    name = method if isinstance(method, str) else getattr(method, "__name__", "given")
     for option in options:
         if option not in known:
             raise UserError(f"method '{name}' has no option '{option}': {suggest(option, known)}")
@@ -54,6 +55,10 @@ def _value(name: str, option: str, default: Any, value: Any) -> Any:
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise UserError(f"{where} is true or false, not {value!r}")
+        return value
+    if isinstance(default, str):
+        if not isinstance(value, str):
+            raise UserError(f"{where} is a word, not {value!r}")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"{where} is a finite number, not {value!r}")
@@ -77,25 +82,27 @@ def tunable(name: str, options: dict[str, Any]) -> dict[str, tuple[float, float]
 
 
 def bind(
-    name: str, loss: Loss, options: dict[str, Any], schedule: Callable[[Any], Any] | None = None
+    method: str | Callable[..., Method], loss: Loss, options: dict[str, Any], schedule: Callable[[Any], Any] | None = None
 ) -> tuple[Callable[[dict[str, Any], Any], Method], dict[str, float]]:
     """(build, hyper): the factory as an engine wants it, and the values of its traced options.
 
     Options whose default is a fraction are traced, so tuning them never compiles again; counts and switches are
-    fixed. The schedule scales `lr`, the step size of the clients' training.
+    fixed. The schedule scales `lr`, the step size of the clients' training. A factory of one's own may stand in
+    place of a name.
 
     >>> build, hyper = bind("fed_avg", lambda p, b, k: 0.0, {"lr": 0.5})
     >>> hyper
     {'lr': 0.5, 'server_lr': 1.0}
     """
-    every = checked(name, options)
-    hyper = {option: every[option] for option, default in options_of(name).items() if isinstance(default, float)}
+    factory = CATALOG[method] if isinstance(method, str) and method in CATALOG else method
+    every = checked(method, options)
+    hyper = {option: every[option] for option, default in options_of(method).items() if isinstance(default, float)}
     fixed = {option: value for option, value in every.items() if option not in hyper}
 
     def build(hyper: dict[str, Any], round: Any) -> Method:
         traced = dict(hyper)
         if schedule is not None:
             traced["lr"] = traced["lr"] * schedule(round)
-        return CATALOG[name](loss, **fixed, **traced)
+        return factory(loss, **fixed, **traced)
 
     return build, hyper

@@ -1,0 +1,33 @@
+"""Using every core: on a CPU, JAX needs to be told before it starts."""
+
+import os
+from pathlib import Path
+
+import jax
+
+
+def use_all_cores() -> int:
+    """Make every core a JAX device and say how many devices there are.
+
+    Works until JAX is first used in the process; afterwards, or if the number was already chosen (by
+    `jax_num_cpu_devices` or XLA_FLAGS), it changes nothing. Engines call it themselves: call it first in a script
+    that uses JAX before apiece.
+
+    >>> use_all_cores() >= 1
+    True
+    """
+    chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices > 0
+    if not chosen:
+        try:
+            jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        except RuntimeError:  # JAX has started: too late, and harmless
+            pass
+    return len(jax.devices())
+
+
+def remember_compiled(folder: Path | None = None) -> None:
+    """Keep compiled programs on disk, so that the next process starts faster."""
+    if jax.config.jax_compilation_cache_dir is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(folder or cache / "apiece" / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

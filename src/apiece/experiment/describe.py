@@ -1,0 +1,65 @@
+"""The catalog and the sources, described from their own signatures and docstrings."""
+
+import inspect
+from typing import Any
+
+import jax
+
+from apiece.data import SOURCES
+from apiece.engines.costs import costs
+from apiece.errors import UserError, suggest
+from apiece.experiment.setup import federation_of, model_of
+from apiece.experiment.spec import make_spec
+from apiece.methods import CATALOG
+from apiece.methods.options import options_of
+from apiece.models import objective
+
+
+def catalog(values: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]], str]:
+    """(a row per method, the model's name): what it is, keeps and sends, for the model and data of a spec.
+
+    >>> rows, model = catalog()
+    >>> model, rows[1]["name"], rows[1]["bytes_up"]
+    ('softmax 64-10', 'fed_avg', 2600)
+    """
+    spec = make_spec({**(values or {}), "methods": {}})
+    federation = federation_of(spec.data)
+    model = model_of(spec.model, federation)
+    loss = objective(model, federation.task).loss
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), params)
+    example = (federation.train.x[:1], federation.train.y[:1])
+    size = int(federation.train.sizes.max())
+    rows = []
+    for name, factory in CATALOG.items():
+        text = inspect.getdoc(factory) or ""
+        spent = costs(factory(loss), params, example, size)
+        rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
+                     "options": options_of(name), **spent._asdict()})  # fmt: skip
+    return rows, model.name
+
+
+def one(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The row of a method.
+
+    >>> one([{"name": "ditto"}], "ditto")
+    {'name': 'ditto'}
+    """
+    for row in rows:
+        if row["name"] == name:
+            return row
+    raise UserError(f"unknown method '{name}': {suggest(name, [row['name'] for row in rows])}")
+
+
+def sources() -> list[dict[str, Any]]:
+    """A row per data source: name, one line, options with defaults.
+
+    >>> sources()[0]["name"]
+    'digits'
+    """
+    rows = []
+    for name, make in SOURCES.items():
+        parameters = inspect.signature(make).parameters.values()
+        summary = (inspect.getdoc(make) or "").splitlines()[0]
+        rows.append({"name": name, "summary": summary, "options": {p.name: p.default for p in parameters}})
+    return rows

@@ -1,0 +1,89 @@
+"""A comparison as a table for a terminal of 80 columns, and what to say below it."""
+
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+
+def comparison(record: dict[str, Any]) -> Group:
+    """The table of methods, best first by weighted test result, with what the numbers mean."""
+    classification = record["federation"]["task"] == "classification"
+    measure = "accuracy" if classification else "error"
+    methods = record["methods"]
+    new = any("new_clients" in m["summary"] for m in methods.values())
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table.add_column("method", no_wrap=True)
+    for title in ["test", "worst\ntenth", *(["new\nclients"] if new else []), "gain over\nlocal", "hurt: proved,\nexpected", "MB\nsent"]:  # fmt: skip
+        table.add_column(title, justify="right", no_wrap=True)
+
+    def key(item: tuple[str, Any]) -> float:
+        value = item[1]["summary"]["test"][measure]["mean_weighted"]["mean"]
+        worst = float("inf")
+        return worst if value is None else -value if classification else value
+
+    for name, found in sorted(methods.items(), key=key):
+        summary = found["summary"]
+        cell = lambda part, what, summary=summary: _with_interval(summary[part][measure][what], classification)
+        cost = found["seeds"][0]["costs"]
+        row = [name, cell("test", "mean_weighted"), cell("test", "worst10")]
+        row += [cell("new_clients", "mean_weighted")] if new and "new_clients" in summary else [""] if new else []
+        row += [*_hurt(found["hurt"]), f"{(cost['bytes_up'] + cost['bytes_down']) / 1e6:.1f}"]
+        table.add_row(*row)
+    return Group(table, Text("\n".join(["", *_legend(record, classification)]), style="dim"))
+
+
+def _with_interval(found: dict[str, Any], percent: bool) -> str:
+    if found["mean"] is None:
+        return "diverged"
+    factor, digits = (100, 1) if percent else (1, 3)
+    half = f" ±{factor * found['half_width']:.{digits}f}" if found["half_width"] is not None else ""
+    return f"{factor * found['mean']:.{digits}f}{half}"
+
+
+def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
+    if found is None:
+        return "", ""
+    if found.get("diverged"):
+        return "diverged", ""
+    gain = found["gain_over_local"]
+    half = f" ±{gain['half_width']:.1f}" if gain["half_width"] is not None else ""
+    return f"{gain['mean']:+.1f}{half}", f"{found['hurt_proved']:.0%}, {found['hurt_expected']:.0%}"
+
+
+def _legend(record: dict[str, Any], classification: bool) -> list[str]:
+    spec, federation = record["spec"], record["federation"]
+    seeds = len(spec["seeds"])
+    what = "accuracy in % over all clients' test examples" if classification else "mean squared error on test examples"
+    over = f"± 95% interval over {seeds} seeds" if seeds > 1 else "one seed: no intervals"
+    lines = [
+        f"{federation['clients']} clients ({federation['new_clients']} new ones held out), {record['model']}, "
+        f"{spec['train']['rounds']} rounds; {spec['tune']} tuning trials each, chosen on validation.",
+        f"test: {what} ({over}). worst tenth: mean over the worst 10% of clients.",
+        "gain over local: points of test error a client gains on average over training alone.",
+        "hurt: share of clients worse than alone by over 1 point, proved (5% false",
+        "discovery) and expected (empirical Bayes). MB sent: up and down, all clients.",
+    ]
+    return lines + [f"note: {note}" for note in record["notes"]]
+
+
+def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
+    """The catalog: one line per method, what it sends and keeps for the given model."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    for title, right in (("method", False), ("what it is", False), ("down", True), ("up", True), ("kept", True)):
+        table.add_column(title, justify="right" if right else "left", no_wrap=title == "method")
+    for row in rows:
+        sizes = [_bytes(row[k]) for k in ("bytes_down", "bytes_up", "bytes_kept")]
+        table.add_row(row["name"], row["summary"], *sizes)
+    note = f"\nbytes per visit of one client, for {model}; options: apiece methods NAME"
+    return Group(table, Text(note, style="dim"))
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
