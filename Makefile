@@ -32,7 +32,7 @@ format: .venv/.test ## mend what lint can mend by itself
 	$(BIN)/ruff format
 
 docs: .venv/.test ## write the pages of docs/ that are generated from the code
-	$(BIN)/python -m apiece.methods.page > docs/ref-methods.md.new
+	$(BIN)/python -m apiece.experiment.page > docs/ref-methods.md.new
 	mv docs/ref-methods.md.new docs/ref-methods.md
 
 clean: ## remove .venv and caches (never runs/)

@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, job: Job):
         self.job = job
-        self.errors: IO[bytes] = tempfile.TemporaryFile()
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.measure", json.dumps(dataclasses.asdict(job))],
             stdin=subprocess.PIPE,
@@ -46,18 +46,37 @@ class Worker:
             env=environment(job.threads),
             text=True,
         )
+        self.first: dict[str, Any] = {}  # the first round
         self.timings: list[dict[str, Any]] = []  # per round, one entry per repeat
+        self.rounds = 0
+        self.missing: str | None = None
+        self.failed = False
         self.info = self.answer()
 
+    def warm_up(self, rounds: int, seconds: float) -> None:
+        """One round that compiles and one that does not; from that, how many rounds a repeat shall have."""
+        if not self.missing:
+            self.first = self.ask(1)
+        if not self.missing:
+            steady = self.ask(1)
+            if not self.missing:
+                self.rounds = max(1, min(rounds, int(seconds / steady["seconds"])))
+
+    def repeat(self) -> None:
+        if not self.missing:
+            self.timings.append(self.ask(self.rounds))
+
     def answer(self) -> dict[str, Any]:
-        """The process's next line; {"missing": why} when it has died."""
+        """The process's next line; when it has died or cannot start, `missing` says why."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if line:
-            return json.loads(line)
-        self.errors.seek(0)
-        last = self.errors.read().decode(errors="replace").strip().splitlines() or ["no message"]
-        return {"missing": f"failed: {last[-1]}", "failed": True}
+        answer = json.loads(line) if line else {}
+        self.missing = answer.get("missing")
+        if not line:
+            self.errors.seek(0)
+            last = self.errors.read().decode(errors="replace").strip().splitlines() or ["no message"]
+            self.missing, self.failed = f"failed: {last[-1]}", True
+        return answer
 
     def ask(self, rounds: int) -> dict[str, Any]:
         """Run so many rounds; seconds per round of training and of drawing, and what the process knows by now."""
@@ -90,36 +109,31 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def measure(
-    jobs: list[Job], rounds: int, repeats: int, say: Callable[[str], None], patience: float = 15.0
+    jobs: list[Job], rounds: int, repeats: int, seconds: float, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """A row per job, in the jobs' order. A job that has taken `patience` seconds is not repeated more than twice."""
+    """A row per job, in the jobs' order. A repeat has `rounds` rounds, or as many as fit into `seconds` in all."""
     with contextlib.ExitStack() as stack:
         workers = []
         for job in jobs:
             worker = Worker(job)
             stack.callback(worker.close)
             workers.append(worker)
-            if "missing" not in worker.info:
-                worker.info |= {f"first_{k}": v for k, v in worker.ask(rounds).items()}  # compiles and warms up
-            why = worker.info.get("missing") or worker.info.get("first_missing")
-            say(f"{job.workload['name']} {label(job)}: {why or 'ready'}")
+            worker.warm_up(rounds, seconds / repeats)
+            say(f"{job.workload['name']} {label(job)}: {worker.missing or 'ready'}")
         for repeat in range(repeats):
             for worker in workers:
-                spent = sum(t.get("seconds", 0.0) for t in worker.timings) * rounds
-                if "missing" in worker.info or "first_missing" in worker.info or (repeat > 1 and spent > patience):
-                    continue
-                worker.timings.append(worker.ask(rounds))
+                worker.repeat()
             say(f"{jobs[0].workload['name']} repeat {repeat + 1} of {repeats}")
-        return [row(worker, rounds) for worker in workers]
+        return [row(worker) for worker in workers]
 
 
 def label(job: Job) -> str:
     return f"{job.system} {job.method}, {job.threads} thread{'s' * (job.threads > 1)}"
 
 
-def row(worker: Worker, rounds: int) -> dict[str, Any]:
+def row(worker: Worker) -> dict[str, Any]:
     """The JSON row of a worker that has run all its repeats."""
-    job, info, timings = worker.job, worker.info, worker.timings
+    job, timings = worker.job, worker.timings
     out: dict[str, Any] = {
         "workload": job.workload["name"],
         "system": job.system,
@@ -127,22 +141,19 @@ def row(worker: Worker, rounds: int) -> dict[str, Any]:
         "threads": job.threads,
         **job.options,
     }
-    for part in (info, *timings):
-        why = part.get("missing") or part.get("first_missing")
-        if why:
-            return out | {"missing": why} | ({"failed": True} if part.get("failed") or part.get("first_failed") else {})
+    if worker.missing:
+        return out | {"missing": worker.missing, "failed": worker.failed}
     seconds = [t["seconds"] for t in timings]
     median = statistics.median(seconds)
-    first = info["first_seconds"] * rounds
     return out | {
         "seconds_per_round": median,
         "best_seconds_per_round": min(seconds),
         "draw_seconds_per_round": statistics.median(t["drawing"] for t in timings),
         "peak_mb": timings[-1]["peak_mb"],
-        "compile_seconds": max(0.0, first - median * rounds) if info["compiles"] else 0.0,
-        "repeats": len(timings),
-        "loss": info["first_loss"],  # after as many rounds in every system
-        **info.get("facts", {}),
+        "compile_seconds": max(0.0, worker.first["seconds"] - median) if worker.info["compiles"] else 0.0,
+        "rounds": worker.rounds,
+        "loss_after_first_round": worker.first["loss"],
+        **worker.info["facts"],
     }
 
 
@@ -178,7 +189,8 @@ def serve(job: Job) -> None:
             from .workloads import Workload
 
             module = importlib.import_module(f"benchmarks.{job.module}")
-            workload = Workload(**{k: tuple(v) if isinstance(v, list) else v for k, v in job.workload.items()})
+            shape: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in job.workload.items()}
+            workload = Workload(**shape)
             start = time.perf_counter()
             system = module.System(workload, job.method, job.threads, **job.options)
             setup = time.perf_counter() - start

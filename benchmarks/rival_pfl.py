@@ -1,7 +1,7 @@
 """pfl-research (`pip install pfl`): its own FederatedAveraging on its own SimulatedBackend, PyTorch model.
 
-Set up in its favour: every client's data is a ready float32 tensor in a Dataset made once, whose batches it then caches;
-no evaluation (but the one it always makes in the first round, which is warm-up), no callbacks, no metrics printed.
+Set up in its favour: every client's data is a ready float32 tensor in a Dataset made once, whose batches it caches; no
+evaluation (but the one it always makes in the first round, which is warm-up), no callbacks, no metrics printed.
 pfl counts local work in epochs: 120 examples in batches of 32 are 4 steps an epoch, so 5 epochs are the 20 steps.
 """
 

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
         for method in METHODS
         for workload in (dataclasses.replace(SHAPE, name=f"{n:,} clients", clients=n) for n in args.clients)
     ]
-    rows = measure(jobs, args.rounds, args.repeats, say)
+    rows = measure(jobs, args.rounds, args.repeats, args.seconds, say)
     for few, many in zip(rows[::2], rows[1::2], strict=True):
         if "missing" not in few and "missing" not in many:
             many["ratio_to_few"] = many["seconds_per_round"] / few["seconds_per_round"]

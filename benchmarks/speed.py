@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """All rows, workload after workload, with the derived columns filled in."""
     systems = chosen(args.systems, SYSTEMS, "system")
     names = chosen(args.workloads, WORKLOADS, "workload")
-    measured = {n: measure(jobs(WORKLOADS[n], systems), args.rounds, args.repeats, say) for n in names}
+    measured = {n: measure(jobs(WORKLOADS[n], systems), args.rounds, args.repeats, args.seconds, say) for n in names}
     peak = best_peak([row for rows in measured.values() for row in rows if row["system"] == "sgemm"])
     rows = []
     for name, found in measured.items():
@@ -84,13 +84,14 @@ def better_variants(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def derive(w: Workload, rows: list[dict[str, Any]], peak: dict[int, float]) -> list[dict[str, Any]]:
     """Adds, to every row that was measured, its share of the limit; to apiece's, how it compares.
 
-    `ratio_to_torch` and `ratio_to_numpy`: how many times faster, each rival at its best thread count.
+    `ratio_to_torch` and `ratio_to_numpy`: how many times faster, each rival at its best thread count, by the median
+    times; `best_ratio_...`: by the best times, which a busy neighbour disturbs less.
     `cost_per_gradient`: time per gradient evaluation in units of FedAvg's on as many threads.
     """
     timed = [r for r in rows if "missing" not in r]
 
-    def fastest(system: str) -> float | None:
-        return min((r["seconds_per_round"] for r in timed if r["system"] == system), default=None)
+    def fastest(system: str, key: str) -> float | None:
+        return min((r[key] for r in timed if r["system"] == system), default=None)
 
     base = {r["threads"]: r for r in timed if r["system"] == "apiece" and r["method"] == "fed_avg"}
     for row in timed:
@@ -103,8 +104,12 @@ def derive(w: Workload, rows: list[dict[str, Any]], peak: dict[int, float]) -> l
             continue
         if row["method"] == "fed_avg":
             for rival in ("torch", "numpy"):
-                other = fastest(rival)
-                row[f"ratio_to_{rival}"] = other / seconds if other else None
+                for ratio, key in (
+                    (f"ratio_to_{rival}", "seconds_per_round"),
+                    (f"best_ratio_to_{rival}", "best_seconds_per_round"),
+                ):
+                    other = fastest(rival, key)
+                    row[ratio] = other / row[key] if other else None
         if threads in base:
             plain = base[threads]
             row["cost_per_gradient"] = (seconds / gradients) / (

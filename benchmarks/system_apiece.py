@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+
 from apiece.engines.cohort import Participation
 from apiece.engines.vectorized import Vectorized
 from apiece.methods import CATALOG

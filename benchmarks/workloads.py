@@ -79,7 +79,7 @@ def make(w: Workload) -> Examples:
 
 
 def ready(data: Examples) -> Examples:
-    """The same with `x` as float32 in [0, 1]: the form in which the rivals get it, converted before the clock starts."""
+    """The same with `x` as float32 in [0, 1]: what the rivals get, converted before the clock starts."""
     x = data.x.astype(np.float32)
     x /= 255
     return Examples(x, data.y)
@@ -92,7 +92,7 @@ def draw(w: Workload, rng: np.random.Generator) -> np.ndarray:
 
 
 def first_model(w: Workload) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(weight [in, out], bias [out]) per layer, the start of every system: He's normal, zero when there is one layer."""
+    """(weight [in, out], bias [out]) per layer, where every system starts: He's normal; zero for a single layer."""
     rng = np.random.default_rng(w.seed + 1)
     scale = 1.0 if w.hidden else 0.0
     return [

@@ -17,6 +17,7 @@ from apiece import tree
 from apiece.protocol import Batch, Data, Loss, Params, Tree
 
 SHUFFLE_ROUNDS = 24  # a position's law is within 2^-24 of uniform, a pair's within about 2^-12
+PLANNED_DRAWS = 1 << 16  # up to so many examples, a client's draws are planned before its first step
 FULL_CHUNK = 256  # rows of a full-batch view that are processed at once
 GRADIENT_MARK = "apiece_gradient"  # names each gradient in the traced program, so that costs can be counted
 
@@ -64,19 +65,25 @@ def rows(data: Data, index: jax.Array, present: jax.Array) -> Batch:
     return Batch(jax.tree.map(pick, data.x), jax.tree.map(pick, data.y), present.astype(jnp.float32))
 
 
-def draw(data: Data, shuffle: Callable, batch: int, order: Tree = 0, slot: Tree = 0) -> Batch:
-    """The `slot`-th batch of the `order`-th random order of the client's examples; the last one may be smaller.
+def places(data: Data, shuffle: Callable, batch: int, order: Tree = 0, slot: Tree = 0) -> tuple[jax.Array, jax.Array]:
+    """(index, present) of the `slot`-th batch of the `order`-th random order; the last one may be smaller.
 
     A batch holds distinct examples, so a client with fewer than `batch` gives all of them, each once.
+    """
+    position = slot * batch + jnp.arange(batch)
+    present = position < data.size
+    return shuffle(order, jnp.where(present, position, 0)), present
+
+
+def draw(data: Data, shuffle: Callable, batch: int, order: Tree = 0, slot: Tree = 0) -> Batch:
+    """That batch itself.
 
     >>> data = Data(x=jnp.arange(10.0), y=jnp.arange(10), start=4, size=3)
     >>> got = draw(data, shuffler(jax.random.key(0), data.size), batch=5)
     >>> sorted(got.y[got.weight > 0].tolist())
     [4, 5, 6]
     """
-    position = slot * batch + jnp.arange(batch)
-    present = position < data.size
-    return rows(data, shuffle(order, jnp.where(present, position, 0)), present)
+    return rows(data, *places(data, shuffle, batch, order, slot))
 
 
 def whole(data: Data, first: Tree = 0, most: int | None = None) -> Batch:
@@ -154,13 +161,18 @@ def descend(
     """
     batch_key, loss_key = jax.random.split(key)
     shuffle = shuffler(batch_key, data.size)
+    count = steps_taken(data, steps, epochs, batch)
     per_epoch = 1 if epochs is None else steps_taken(data, 1, 1, batch)
+    which = lambda k: places(data, shuffle, batch, k // per_epoch, k % per_epoch)
+    if batch and isinstance(count, int) and count * batch <= PLANNED_DRAWS:
+        planned = jax.vmap(which)(jnp.arange(count))  # the same draws, a quarter cheaper than one step at a time
+        which = lambda k: tree.take(planned, k)
 
     def direction(p: Params, k: Tree) -> Params:
         step_key = jax.random.fold_in(loss_key, k)
         if not batch:
             return full_gradient(loss, p, data, step_key)
-        return gradient(loss, p, draw(data, shuffle, batch, k // per_epoch, k % per_epoch), step_key)
+        return gradient(loss, p, rows(data, *which(k)), step_key)
 
     def step(k: Tree, carry: tuple) -> tuple:
         p, memory = carry
@@ -172,7 +184,7 @@ def descend(
         return tree.step(p, -lr, g), memory
 
     memory = optimizer.init(params) if optimizer is not None else ()
-    return lax.fori_loop(0, steps_taken(data, steps, epochs, batch), step, (params, memory))[0]
+    return lax.fori_loop(0, count, step, (params, memory))[0]
 
 
 def toward(center: Params, lam: Tree) -> Callable[[Params], Params]:

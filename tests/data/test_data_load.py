@@ -192,6 +192,7 @@ BODY = "\n".join(",".join(map(str, row)) for row in rows())
         (f"{HEAD}\n{BODY}\noslo,1,1,1,1", ["row 17", "5 cells where the header has 4"]),
         (f"client,age,age,label\n{BODY}", ["2 columns are called 'age'", "rename"]),
         (f"client,age,,label\n{BODY}", ["a column has no name"]),
+        (f"{HEAD}\n{BODY.replace(',0', ',0.5')}\noslo,1,1,1e300", ["row 17", "column 'label'", "too large"]),
         (HEAD + "\n", ["no rows"]),
         ("", ["is empty"]),
         ("\n\n", ["cannot be read as CSV"]),
@@ -328,6 +329,21 @@ def test_a_problem_in_an_npz_file_is_named(tmp_path, arrays, named):
         assert part in problem
 
 
+def test_archives_and_tables_without_rows_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((0, 2)), y=np.zeros(0), client=np.zeros(0))
+    assert "has no rows" in only_problem(tmp_path / "a.npz")
+    parquet.write_table(pa.table({"client": pa.array([], pa.string()), "x": [], "label": []}), tmp_path / "a.parquet")
+    assert "has no rows" in only_problem(tmp_path / "a.parquet")
+
+
+def test_texts_that_are_not_finite_numbers_are_no_targets(tmp_path):
+    table = pa.table({"client": list("aaaa"), "x": [1.0, 2, 3, 4], "label": ["1", "nan", "3", "inf"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert "rows 2, 4, column 'label': the label is not finite" in only_problem(
+        tmp_path / "a.parquet", task="regression"
+    )
+
+
 def test_python_objects_in_an_npz_file_are_never_loaded(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{"a": 1}] * 3, object), y=np.arange(3), client=np.arange(3))
     assert "array 'x' cannot be read" in only_problem(tmp_path / "a.npz")
@@ -388,6 +404,7 @@ def test_folders_and_files_of_no_use_are_refused(tmp_path):
 def test_options_that_make_no_sense_are_refused(good):
     assert "did you mean 'regression'" in only_problem(good, task="regresion")
     assert "three numbers" in only_problem(good, shares=(0.5, 0.5))
+    assert "column 'age': is label and feature" in only_problem(good, label="age", features=["age"])
     assert "'yes'" in only_problem(
         write_csv(good.with_name("b.csv"), ("client", "x", "label"), [("a", i, "yes") for i in range(5)]),
         task="regression",

@@ -107,6 +107,7 @@ shares, or set min_size=3 to leave them out
             notes.problem("file", str(error))
             continue
         first = first or table
+        found.setdefault("columns", table.names)
         for text in table.problems or [f"{file} has no rows; remove it or fill it"] * (table.rows == 0):
             notes.problem("row", text)
         if table.rows and _columns_agree(table, first, notes):
@@ -153,7 +154,10 @@ def _files(path: Path, notes: Notes) -> list[Path]:
         raise UserError(f"{path} does not exist; check the path")
     if not path.is_dir():
         return [path]
-    inside = sorted(p for p in path.iterdir() if not p.name.startswith("."))
+    try:
+        inside = sorted(p for p in path.iterdir() if not p.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
     files = [p for p in inside if p.suffix.lower() in SUFFIXES and p.is_file()]
     if not files:
         raise UserError(f"{path} holds no {', '.join(SUFFIXES)} file; give a folder with one file per client")
@@ -186,47 +190,24 @@ def _columns_agree(table: Table, first: Table, notes: Notes) -> bool:
 
 def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _Part:
     """The wanted columns of a table as arrays."""
-    npz = table.file.suffix.lower() == ".npz"
-    names: dict[str, str | None] = {
-        "label": wanted.label or ("y" if npz else "label"),
-        "client": None if wanted.by_file else wanted.client or "client",
-        "split": wanted.split or ("split" if _holds_splits(table) else None),
-    }
-    if isinstance(wanted.features, str):
-        chosen = [wanted.features]
-    elif wanted.features is not None:
-        chosen = list(wanted.features)
-    else:
-        others = {*names.values(), "client"} if wanted.by_file else set(names.values())
-        chosen = ["x"] if npz else [name for name in table.names if name not in others]
-    existing, there = set(table.names), set()
-    if not npz and not existing.issuperset(name for name in names.values() if name is not None):
+    names, chosen = _chosen(table, wanted)
+    keys = {name for name in names.values() if name is not None}
+    if not _is_npz(table) and not keys.issubset(table.names):
         if sum(bool(name.strip()) and is_number(name) for name in table.names) > len(table.names) / 2:
             notes.problem("missing", f"{table.file}, row 1: numbers where the column names should be; add a header row")
             return _Part(table, None, [], None, None, None, names)
         if wanted.features is None:  # a text among the other columns may be the very column that was not found
             chosen = [name for name in chosen if table.column(name).dtype.kind not in "SUO"]
-    if npz:  # an archive may hold other arrays of other lengths: the examples say how many rows there are
-        lengths = [len(table.column(name)) for name in chosen if name in existing and table.column(name).ndim]
-        table = replace(table, rows=lengths[0] if lengths else table.rows)
-    for role, name in [*names.items(), *(("features", name) for name in chosen)]:
-        if name is not None and name not in existing:
-            _note_missing(table, role, name, notes)
-        elif name is not None and npz and table.column(name).shape[:1] != (table.rows,):
-            shape = table.column(name).shape
-            notes.problem(
-                "length",
-                f"{table.file}, array '{name}': shape {shape}, but '{chosen[0]}' has {table.rows} rows; make them fit",
-            )
-        elif name is not None:
-            there.add(name)
-    if not chosen and there.issuperset(name for name in names.values() if name is not None):
+    table, there = _present(table, names, chosen, notes)
+    if not chosen and keys <= there:
         notes.problem("features", f"{table.file}: no column is left for the features beside client and label; add some")
-    for name in chosen:
-        if name in there and not name.strip():
-            notes.problem("features", f"{table.file}: a column has no name; name it in the header or remove it")
-    whole = bool(chosen) and all(name in there for name in chosen)
-    x, called = feature_array(table, chosen, notes) if whole else (None, [])
+    if names["label"] in chosen:
+        notes.problem(
+            "features", f"{table.file}, column '{names['label']}': is label and feature; take it out of these"
+        )
+    if any(not name.strip() for name in there.intersection(chosen)):
+        notes.problem("features", f"{table.file}: a column has no name; name it in the header or remove it")
+    x, called = feature_array(table, chosen, notes) if chosen and there.issuperset(chosen) else (None, [])
     if x is not None and first is not None and first.x is not None and first.x.shape[1:] != x.shape[1:]:
         notes.problem(
             "shape",
@@ -234,10 +215,46 @@ def _take(table: Table, wanted: _Wanted, first: _Part | None, notes: Notes) -> _
             f"make them equal",
         )
         x = None
-    keys = {role: key_array(table, name, role, notes) if name in there else None for role, name in names.items()}
+    values = {role: key_array(table, name, role, notes) if name in there else None for role, name in names.items()}
     if wanted.by_file:
-        keys["client"] = np.full(table.rows, table.file.stem, object)
-    return _Part(table, x, called, **keys, names=names)
+        values["client"] = np.full(table.rows, table.file.stem, object)
+    return _Part(table, x, called, **values, names=names)
+
+
+def _is_npz(table: Table) -> bool:
+    return table.file.suffix.lower() == ".npz"
+
+
+def _chosen(table: Table, wanted: _Wanted) -> tuple[dict[str, str | None], list[str]]:
+    """The names of the label, client and split columns (None: there is none), and those of the features."""
+    names: dict[str, str | None] = {
+        "label": wanted.label or ("y" if _is_npz(table) else "label"),
+        "client": None if wanted.by_file else wanted.client or "client",
+        "split": wanted.split or ("split" if _holds_splits(table) else None),
+    }
+    if wanted.features is not None:
+        return names, [wanted.features] if isinstance(wanted.features, str) else list(wanted.features)
+    others = {*names.values(), "client"} if wanted.by_file else set(names.values())
+    return names, ["x"] if _is_npz(table) else [name for name in table.names if name not in others]
+
+
+def _present(table: Table, names: dict[str, str | None], chosen: list[str], notes: Notes) -> tuple[Table, set[str]]:
+    """Which of the columns are there, with as many rows as the features have; the others are noted."""
+    existing, there = set(table.names), set()
+    if _is_npz(table):  # an archive may hold other arrays of other lengths: the examples say how many rows there are
+        lengths = [len(table.column(name)) for name in chosen if name in existing and table.column(name).ndim]
+        table = replace(table, rows=lengths[0] if lengths else table.rows)
+    for role, name in [*names.items(), *(("features", name) for name in chosen)]:
+        if name is None:
+            continue
+        if name not in existing:
+            _note_missing(table, role, name, notes)
+        elif _is_npz(table) and table.column(name).shape[:1] != (table.rows,):
+            said = f"shape {table.column(name).shape}, but '{chosen[0]}' has {table.rows} rows"
+            notes.problem("length", f"{table.file}, array '{name}': {said}; make them fit")
+        else:
+            there.add(name)
+    return table, there
 
 
 def _holds_splits(table: Table) -> bool:
@@ -248,7 +265,7 @@ def _holds_splits(table: Table) -> bool:
 
 
 def _note_missing(table: Table, role: str, name: str, notes: Notes) -> None:
-    what = "array" if table.file.suffix.lower() == ".npz" else "column"
+    what = "array" if _is_npz(table) else "column"
     remedy = suggest(name, table.names)
     if not remedy.startswith("did"):
         shown = ", ".join(table.names[:20]) + (f", ... ({len(table.names)} in all)" if len(table.names) > 20 else "")
@@ -301,9 +318,12 @@ def _join(
         return None
     x = np.concatenate(rows) if len(rows) > 1 else rows[0]
     x = x if keep.all() else x[keep]
-    return from_rows(
-        x, y, client, name=path.stem, ids=ids, classes=classes, features=parts[0].features, split=split, seed=seed
-    )
+    called = parts[0].features
+    try:
+        return from_rows(x, y, client, name=path.stem, ids=ids, classes=classes, features=called, split=split)
+    except UserError as error:  # nothing above should let this happen, and if it does it is one more problem
+        notes.problem("file", f"{path}: {error}")
+        return None
 
 
 def _labels(parts: list[_Part], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
@@ -335,11 +355,22 @@ def _labels(parts: list[_Part], task: str, notes: Notes) -> tuple[np.ndarray, tu
                 f"if they are classes, set task=classification"
             )
     if task == "regression":
-        return y.astype(np.float32), ()
+        targets = [_targets(part.table, name, values, notes) for part, values in zip(parts, raw, strict=True)]
+        return (np.concatenate(targets), ()) if "label" not in notes.kinds else None
     values, index = np.unique(y, return_inverse=True)
     if distinct == 1 or distinct > max(FEW_LABELS, len(y) // 2):
         notes.warnings.append(f"column '{name}' holds {distinct} class(es) in {len(y)} rows; is it the right column?")
     return index.astype(np.int32), tuple(as_texts(values).tolist())
+
+
+def _targets(table: Table, name: str, values: np.ndarray, notes: Notes) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    bad = ~np.isfinite(single).reshape(len(single), -1).all(1)
+    if bad.any():
+        what = "the label is not finite, or too large for float32"
+        notes.cells("label", table, name, np.flatnonzero(bad), what, "mend or remove the row")
+    return single
 
 
 def _split_numbers(parts: list[_Part], notes: Notes) -> np.ndarray | None:

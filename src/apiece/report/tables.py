@@ -1,0 +1,183 @@
+"""The rows of the report's tables, as text ready to be shown."""
+
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from apiece.methods import CATALOG
+from apiece.report.findings import rivals, separate
+from apiece.report.numbers import DASH, fixed, known, number, percent, plus_minus, size, span
+from apiece.report.run import Run
+from apiece.report.svg import shortened
+
+CLIENTS = 200  # rows of the client table; all are in clients.parquet
+
+
+class Table(NamedTuple):
+    """Column heads, each with what it means, and rows whose first cell is the row's head; `strong` rows stand out."""
+
+    heads: list[tuple[str, str]]
+    rows: list[list[str]]
+    strong: frozenset[str] = frozenset()
+
+
+def described(name: str) -> str:
+    """A method in one sentence, from the catalog's docstring; nothing for a method that is not in it.
+
+    >>> described("local")
+    'Every client trains alone from the initial model: what collaboration has to beat.'
+    """
+    doc = CATALOG[name].__doc__ if name in CATALOG else None
+    return doc.strip().splitlines()[0] if doc else ""
+
+
+STATISTICS = {
+    "mean_weighted": ("weighted mean", "every test example counts once"),
+    "mean": ("plain mean", "every client counts once"),
+    "median": ("median", "over clients"),
+    "worst10": ("worst tenth", "mean of the tenth of the clients that fare worst"),
+    "top10_by_samples": ("largest tenth", "the tenth of the clients with most training examples, weighted"),
+    "spread": ("spread", "standard deviation over clients"),
+}
+
+
+def results(run: Run) -> Table:
+    """Test results, best first; strong: the best and whatever the seeds do not tell apart from it."""
+    order, metric, unit = run.ordered(), run.metric, f", {run.metric.unit}" if run.metric.unit else ""
+    heads = [("method", ""), *((name + unit, why) for name, why in STATISTICS.values())]
+    r2 = metric.key == "error"
+    heads += [("R²", "share of the targets' variance explained, all test examples together")] if r2 else []
+    new = any(run.score(name, "new_clients") for name in order)
+    heads += [("new clients" + unit, "weighted mean over clients that never trained")] if new else []
+    rows = []
+    for name in order:
+        write = lambda found: plus_minus(found, metric.factor, metric.places)
+        row = [name, *(write(run.score(name, "test", statistic)) for statistic in STATISTICS)]
+        row += [plus_minus(run.methods[name]["summary"].get("test", {}).get("r2"), 1, 3)] if r2 else []
+        row += [write(run.score(name, "new_clients"))] if new else []
+        rows.append(row if run.score(name) else [name, "diverged", *row[2:]])
+    behind = rivals(run)
+    strong = {name for name, gap in behind.items() if not separate(gap)} | set(order[:1])
+    return Table(heads, rows, frozenset(strong if run.seeds > 1 and behind else ()))
+
+
+def hurt_table(run: Run) -> Table | None:
+    """Against training alone, or None without `local`."""
+    heads = [
+        ("method", ""),
+        ("mean gain, points", "over training clients, each counting once"),
+        ("proved hurt", "a lower bound: 5 % false discoveries among the named"),
+        ("expected hurt", "mean probability of being hurt, with its interval over clients"),
+        ("gain of the worst-off tenth, points", "posterior mean: the raw worst is mostly noise"),
+        ("look worse (if tied)", "raw share below zero, beside what chance makes of a tie"),
+    ]
+    rows = []
+    for name in run.ordered():
+        found = run.methods[name].get("hurt")
+        if not found:
+            continue
+        if found.get("diverged"):
+            rows.append([name, "diverged", *[DASH] * (len(heads) - 2)])
+            continue
+        between = span(found.get("hurt_expected_low"), found.get("hurt_expected_high"))
+        tied = found.get("naive_if_tied")
+        worst = found["worst_tenth"]
+        rows.append([
+            name,
+            plus_minus(found.get("gain_over_local"), 1, 1, sign=True),
+            f"{round(found['hurt_proved'] * found['clients']):,} of {found['clients']:,}",
+            percent(found["hurt_expected"]) + (f" [{between}]" if between else ""),
+            fixed(-worst, sign=True) if known(worst) else DASH,
+            f"{percent(found['naive'])} ({percent(tied)})" if known(tied) else DASH,
+        ])  # fmt: skip
+    return Table(heads, rows) if rows else None
+
+
+def costs(run: Run) -> Table:
+    """What each method cost: means over seeds of a whole training run, all clients together."""
+    heads = [
+        ("method", ""),
+        ("sent up", "by all clients, whole run"),
+        ("sent down", "to all clients, whole run"),
+        ("to use", "one last message to every client"),
+        ("kept per client", "state a client must remember between rounds"),
+        ("gradients", "batch gradients, all clients; + personalizing at the end"),
+        ("seconds", "of training, on the machine below"),
+        ("memory, MB", "peak of the process so far"),
+    ]
+    rows = []
+    for name in run.ordered():
+        spent = [one["costs"] for one in run.methods[name]["seeds"]]
+        mean = lambda key, spent=spent: fmean(v) if (v := [c[key] for c in spent if known(c.get(key))]) else None
+        extra = mean("gradients_personal")
+        gradients = number(mean("gradients"), 4) + (f" + {number(extra, 4)}" if extra else "")
+        amounts = [size(mean(f"bytes_{key}")) for key in ("up", "down", "final", "kept_per_client")]
+        memory = max((c["peak_memory_mb"] for c in spent if known(c.get("peak_memory_mb"))), default=None)
+        rows.append([name, *amounts, gradients, number(mean("seconds")), number(memory)])
+    return Table(heads, rows)
+
+
+def choices(run: Run) -> list[dict[str, Any]]:
+    """Per method: what it is, the options it ran with, which of them were tuned, and the trials."""
+    found = []
+    for name in run.ordered():
+        method = run.methods[name]
+        trials = method.get("tuning") or []
+        # A single candidate was not tried at all: there was nothing to choose from.
+        tried = [(_options(t["options"]), number(t["validation_loss"], 4)) for t in trials] if len(trials) > 1 else []
+        losses = [t["validation_loss"] if known(t["validation_loss"]) else float("inf") for t in trials]
+        found.append({
+            "name": name,
+            "what": described(name),
+            "options": _options(method["options"]),
+            "tuned": ", ".join(trials[0]["options"]) if tried else "",
+            "trials": [(*t, "diverged" if t[1] == DASH else "") for t in tried],
+            "chosen": losses.index(min(losses)) if tried else -1,
+        })  # fmt: skip
+    return found
+
+
+def _options(options: dict[str, Any]) -> str:
+    return ", ".join(f"{key} = {_plain(value)}" for key, value in options.items() if value is not None) or "none"
+
+
+def client_table(run: Run) -> tuple[Table, int]:
+    """(every client's score under every method, how many clients there are); the first of them if they are many."""
+    order = [name for name in run.ordered() if name in run.clients]
+    first = run.clients[order[0]]
+    heads = [("client", ""), ("training examples", ""), ("test examples", ""), *((name, "") for name in order)]
+    metric, places = run.metric, run.metric.places
+    write = lambda value: fixed(metric.factor * value, places) if places is not None else number(value)
+    scores = {name: dict(zip(run.clients[name].ids, run.clients[name].score.tolist(), strict=True)) for name in order}
+    rows = []
+    for k, client in enumerate(first.ids[:CLIENTS]):
+        who = shortened(client) + (" (new)" if first.new[k] else "")
+        values = [scores[name].get(client) for name in order]
+        sizes = [number(count, 9) for count in (first.train[k], first.test[k])]
+        rows.append([who, *sizes, *(write(value) if known(value) else DASH for value in values)])
+    return Table(heads, rows), len(first.ids)
+
+
+def facts(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as (dotted name, value) pairs; what is not set is left out.
+
+    >>> facts({"train": {"rounds": 5, "cohort": None}, "seeds": [0, 1], "sizes": {"min": 1, "median": 2.0, "max": 3}})
+    [('train.rounds', '5'), ('seeds', '0, 1'), ('sizes', '1 to 3, median 2')]
+    """
+    found: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, dict) and set(value) == {"min", "median", "max"}:
+            least, median, most = (number(value[k], 6) for k in ("min", "median", "max"))
+            found.append((prefix + key, f"{least} to {most}, median {median}"))
+        elif isinstance(value, dict):
+            found += facts(value, f"{prefix}{key}.")
+        elif value is not None:
+            found.append((prefix + key, _plain(value)))
+    return found
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "none"
+    return number(value, 9) if isinstance(value, int | float) else str(value)
