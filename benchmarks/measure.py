@@ -48,23 +48,34 @@ class Worker:
         )
         self.first: dict[str, Any] = {}  # the first round
         self.timings: list[dict[str, Any]] = []  # per round, one entry per repeat
-        self.rounds = 0
+        self.rounds, self.seconds, self.spent = 0, 0.0, 0.0
         self.missing: str | None = None
         self.failed = False
         self.info = self.answer()
 
-    def warm_up(self, rounds: int, seconds: float) -> None:
+    def warm_up(self, rounds: int, repeats: int, seconds: float) -> None:
         """One round that compiles and one that does not; from that, how many rounds a repeat shall have."""
+        self.seconds = seconds
+        self.first = self.run(1)
+        self.spent = 0.0  # compiling is not measuring
+        steady = self.run(1)
         if not self.missing:
-            self.first = self.ask(1)
-        if not self.missing:
-            steady = self.ask(1)
-            if not self.missing:
-                self.rounds = max(1, min(rounds, int(seconds / steady["seconds"])))
+            self.rounds = max(1, min(rounds, int(seconds / repeats / steady["seconds"])))
 
     def repeat(self) -> None:
-        if not self.missing:
-            self.timings.append(self.ask(self.rounds))
+        """One more timing, unless there is one and the time is used up."""
+        if not self.timings or self.spent < self.seconds:
+            answer = self.run(self.rounds)
+            self.timings += [answer] if answer else []
+
+    def run(self, rounds: int) -> dict[str, Any]:
+        """Seconds per round of so many rounds, and what the process knows by then; nothing when it is missing."""
+        if self.missing:
+            return {}
+        start = time.perf_counter()
+        answer = self.ask(rounds)
+        self.spent += time.perf_counter() - start
+        return answer
 
     def answer(self) -> dict[str, Any]:
         """The process's next line; when it has died or cannot start, `missing` says why."""
@@ -79,7 +90,6 @@ class Worker:
         return answer
 
     def ask(self, rounds: int) -> dict[str, Any]:
-        """Run so many rounds; seconds per round of training and of drawing, and what the process knows by now."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(f"{rounds}\n")
@@ -118,7 +128,7 @@ def measure(
             worker = Worker(job)
             stack.callback(worker.close)
             workers.append(worker)
-            worker.warm_up(rounds, seconds / repeats)
+            worker.warm_up(rounds, repeats, seconds)
             say(f"{job.workload['name']} {label(job)}: {worker.missing or 'ready'}")
         for repeat in range(repeats):
             for worker in workers:
@@ -152,6 +162,7 @@ def row(worker: Worker) -> dict[str, Any]:
         "peak_mb": timings[-1]["peak_mb"],
         "compile_seconds": max(0.0, worker.first["seconds"] - median) if worker.info["compiles"] else 0.0,
         "rounds": worker.rounds,
+        "repeats": len(timings),
         "loss_after_first_round": worker.first["loss"],
         **worker.info["facts"],
     }

@@ -13,10 +13,10 @@ FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.glob("apiece/**/
 # may import itself and what stands before it, nothing after it. `__init__` is the package's own: its public names.
 ORDER = [
     *("errors", "protocol", "tree"),
-    *("theory", "local", "aggregate", "split", "data", "models"),
+    *("theory", "local", "aggregate", "split", "schedule", "data", "models"),
     *("wrap", "methods"),
     *("engines", "evaluate", "testing"),
-    *("experiment", "report", "advise", "reproduce"),
+    *("experiment", "report", "show", "advise", "reproduce"),
     *("__init__", "cli", "__main__"),
 ]
 

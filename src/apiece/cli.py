@@ -115,7 +115,7 @@ def run(
     """Run one method (or what a spec lists) without baselines; untuned unless --tune or the spec says so."""
     given = dict(locals())
     with _plain_errors():
-        values = {"tune": 1, "seeds": [0], "baselines": False} | _values(given)
+        values: dict[str, Any] = {"tune": 1, "seeds": [0], "baselines": False, **_values(given)}
         if method is not None:
             values["methods"] = {method: values.get("methods", {}).get(method, {})}
         if not values.get("methods"):
@@ -172,11 +172,11 @@ def methods(
 def data_list(json: Json = False) -> None:
     """The sources by name, with their options."""
     with _plain_errors():
+        from apiece import show
         from apiece.experiment import describe
 
         rows = describe.sources()
-        lines = [f"{row['name']:19} {row['summary']}\n{'':19} options: {_options(row)}" for row in rows]
-        _print({"sources": rows}, json, escape("\n".join(lines)))
+        _print({"sources": rows}, json, show.sources_table(rows))
 
 
 @data_app.command("check")
@@ -379,10 +379,6 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _options(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "none"
 
 
 @contextlib.contextmanager

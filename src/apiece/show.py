@@ -14,10 +14,15 @@ def comparison(record: dict[str, Any]) -> Group:
     measure = "accuracy" if classification else "error"
     methods = record["methods"]
     new = any("new_clients" in m["summary"] for m in methods.values())
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    table.add_column("method", no_wrap=True)
-    for title in ["test", "worst\ntenth", *(["new\nclients"] if new else []), "gain over\nlocal", "hurt: proved,\nexpected", "MB\nsent"]:  # fmt: skip
-        table.add_column(title, justify="right", no_wrap=True)
+    titles = [
+        "test",
+        "worst\ntenth",
+        *(["new\nclients"] if new else []),
+        "gain over\nlocal",
+        "hurt %\n(proved)",
+        "MB\nsent",
+    ]
+    table = _table(["method", *titles], left=1)
 
     def key(item: tuple[str, Any]) -> float:
         value = item[1]["summary"]["test"][measure]["mean_weighted"]["mean"]
@@ -39,8 +44,14 @@ def _with_interval(found: dict[str, Any], percent: bool) -> str:
     if found["mean"] is None:
         return "diverged"
     factor, digits = (100, 1) if percent else (1, 3)
-    half = f" ±{factor * found['half_width']:.{digits}f}" if found["half_width"] is not None else ""
-    return f"{factor * found['mean']:.{digits}f}{half}"
+    return f"{factor * found['mean']:.{digits}f}{_half(found, factor, digits)}"
+
+
+def _half(found: dict[str, Any], factor: float, digits: int) -> str:
+    if found["half_width"] is None:
+        return ""
+    width = factor * found["half_width"]
+    return f" ±{width:.{0 if width >= 10 else digits}f}"
 
 
 def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
@@ -49,31 +60,29 @@ def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
     if found.get("diverged"):
         return "diverged", ""
     gain = found["gain_over_local"]
-    half = f" ±{gain['half_width']:.1f}" if gain["half_width"] is not None else ""
-    return f"{gain['mean']:+.1f}{half}", f"{found['hurt_proved']:.0%}, {found['hurt_expected']:.0%}"
+    shares = f"{100 * found['hurt_expected']:.0f} ({100 * found['hurt_proved']:.0f})"
+    return f"{gain['mean']:+.1f}{_half(gain, 1, 1)}", shares
 
 
 def _legend(record: dict[str, Any], classification: bool) -> list[str]:
     spec, federation = record["spec"], record["federation"]
     seeds = len(spec["seeds"])
     what = "accuracy in % over all clients' test examples" if classification else "mean squared error on test examples"
-    over = f"± 95% interval over {seeds} seeds" if seeds > 1 else "one seed: no intervals"
+    over = f"± 95% interval over {seeds} seeds: the luck of training" if seeds > 1 else "one seed: no intervals"
     lines = [
         f"{federation['clients']} clients ({federation['new_clients']} new ones held out), {record['model']}, "
         f"{spec['train']['rounds']} rounds; {spec['tune']} tuning trials each, chosen on validation.",
         f"test: {what} ({over}). worst tenth: mean over the worst 10% of clients.",
         "gain over local: points of test error a client gains on average over training alone.",
-        "hurt: share of clients worse than alone by over 1 point, proved (5% false",
-        "discovery) and expected (empirical Bayes). MB sent: up and down, all clients.",
+        "hurt: share of clients worse off than alone by more than 1 point, expected (and proved). "
+        "MB sent: up and down, all clients together.",
     ]
     return lines + [f"note: {note}" for note in record["notes"]]
 
 
 def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
     """The catalog: one line per method, what it sends and keeps for the given model."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    for title, right in (("method", False), ("what it is", False), ("down", True), ("up", True), ("kept", True)):
-        table.add_column(title, justify="right" if right else "left", no_wrap=title == "method")
+    table = _table(["method", "what it is", "down", "up", "kept"], left=2)
     for row in rows:
         sizes = [_bytes(row[k]) for k in ("bytes_down", "bytes_up", "bytes_kept")]
         table.add_row(row["name"], row["summary"], *sizes)
@@ -81,7 +90,24 @@ def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
     return Group(table, Text(note, style="dim"))
 
 
-def _bytes(count: int) -> str:
+def sources_table(rows: list[dict[str, Any]]) -> Table:
+    """The data sources, with their options."""
+    table = _table(["source", "what it is; options"], left=2)
+    for row in rows:
+        options = ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "none"
+        table.add_row(row["name"], Text.assemble(row["summary"], ("\n" + options, "dim")))
+    return table
+
+
+def _table(titles: list[str], left: int) -> Table:
+    """Columns with these titles, the first `left` ones flush left; only the first is never broken."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    for at, title in enumerate(titles):
+        table.add_column(title, justify="left" if at < left else "right", no_wrap=at == 0 or at >= left)
+    return table
+
+
+def _bytes(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

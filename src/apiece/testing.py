@@ -23,7 +23,7 @@ import numpy as np
 from apiece import tree
 from apiece.engines.codec import decode
 from apiece.engines.cohort import Participation
-from apiece.engines.contact import keys, visit
+from apiece.engines.contact import keys
 from apiece.engines.remote import Agreement, ClientHalf, ServerHalf, agree
 from apiece.engines.remote import run as run_remote
 from apiece.engines.vectorized import Vectorized
@@ -77,7 +77,7 @@ class Case:
     Args:
         factory: `factory(loss, **options) -> Method`.
         options: what to give it, beside small numbers of steps. hyper: the options that are traced; by default those
-            whose default value in the factory's signature is a float.
+            whose default value in the factory's signature is a float. engines: which must agree with one another.
 
     >>> from apiece.methods import ditto
     >>> Case(ditto).hyper
@@ -85,14 +85,17 @@ class Case:
     """
 
     def __init__(
-        self, factory: Callable[..., Method], options: dict[str, Any] | None = None, hyper: dict[str, float] | None = None
+        self,
+        factory: Callable[..., Method],
+        options: dict[str, Any] | None = None,
+        hyper: dict[str, float] | None = None,
     ) -> None:
         named = inspect.signature(factory).parameters
         given = dict(options or {})
         self.options = {name: value for name, value in SMALL.items() if name in named} | given
         floats = {name: p.default for name, p in named.items() if isinstance(p.default, float) and name not in given}
         self.hyper = floats if hyper is None else dict(hyper)
-        self.factory = factory
+        self.factory, self.engines = factory, tuple(engines)
         self.model = Model(_some_start, softmax((FEATURES,), CLASSES).apply)
         self.loss = objective(self.model, "classification").loss
         self.params = self.model.init(keys(SEED).model)
@@ -125,14 +128,13 @@ class Case:
         theirs = np.isin(np.repeat(np.arange(len(SIZES)), SIZES), list(owners))
         return np.where(theirs[:, None], self.x, np.float32(np.nan)), np.where(theirs, self.y, np.int32(10**6))
 
-    def shapes(self, dtype: Any = np.float32, strong: bool = False) -> "Shapes":
+    def shapes(self, dtype: Any = np.float32, traced: dict[str, Any] | None = None) -> "Shapes":
         """The shapes of everything that passes through the six functions, from one abstract round."""
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self.params)
         data = self.data(3, self.x.astype(dtype))
-        hyper = {name: jnp.asarray(value) for name, value in self.hyper.items()} if strong else self.hyper
 
-        def round_of_two(params: Params, data: Data, key: Tree, hyper: dict) -> Shapes:
-            method = self.build(hyper, 0)
+        def round_of_two(params: Params, data: Data, key: Tree, traced: dict[str, Any]) -> Shapes:
+            method = self.build(self.hyper | traced, 0)
             server = method.init(params, key)
             message = method.message(server, jnp.int32(3))
             client = method.enroll(params, message, data, key)
@@ -140,7 +142,7 @@ class Case:
             merged = method.merge(server, tree.stack([reply, reply]), _cohort((3, 1)), key)
             return Shapes(params, server, merged, client, after, method.personal(after, message, data, key), reply)
 
-        return jax.eval_shape(round_of_two, params, data, jax.random.key(0), hyper)
+        return jax.eval_shape(round_of_two, params, data, jax.random.key(0), traced or {})
 
     def run(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Outcome:
         """A run by this engine, remembered."""
@@ -158,7 +160,6 @@ class Case:
         schedule: Schedule,
         owners: tuple[int, ...] | None = None,
         stateless: bool = False,
-        faster: float = 1.0,
         fresh: int = 0,
         mode: str = "auto",
         devices: int | None = None,
@@ -174,7 +175,7 @@ class Case:
         engine.participation = Chosen(schedule=schedule)
         if owners is not None:
             engine.train = engine.examples(*self.others_poisoned(owners), self.offsets)
-        run = engine.start(self.model.init, SEED, {name: faster * value for name, value in self.hyper.items()})
+        run = engine.start(self.model.init, SEED, self.hyper)
         run = engine.advance(run, len(schedule))
         used = engine.personal(run, np.arange(len(SIZES))) if models else ()
         server, replies = jax.tree.map(np.asarray, run.server)
@@ -182,12 +183,11 @@ class Case:
         replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
         return Outcome(server, replies, clients, enrolled_with, used)
 
-    def terms(self, faster: float = 1.0, fresh: int = 0) -> Agreement:
+    def terms(self, fresh: int = 0) -> Agreement:
         """What the remote server and clients agree on."""
-        name = ("terms", faster, fresh)
+        name = ("terms", fresh)
         if name not in self._kept:
-            hyper = {name: faster * value for name, value in self.hyper.items()}
-            self._kept[name] = agree(self.watched, self.model.init, (self.x, self.y), SEED, hyper)
+            self._kept[name] = agree(self.watched, self.model.init, (self.x, self.y), SEED, self.hyper)
         return self._kept[name]
 
     def client(self, terms: Agreement, i: int, poisoned: bool = False) -> ClientHalf:
@@ -205,11 +205,10 @@ class Case:
         schedule: Schedule,
         owners: tuple[int, ...] | None = None,
         stateless: bool = False,
-        faster: float = 1.0,
         fresh: int = 0,
         models: bool = True,
     ) -> Outcome:
-        terms = self.terms(faster, fresh)
+        terms = self.terms(fresh)
         server = ServerHalf(terms, POPULATION)
         clients = [self.client(terms, i, poisoned=owners is not None) for i in range(len(SIZES))]
         for k in range(len(schedule)):
@@ -219,7 +218,9 @@ class Case:
         visits = max(1, len(schedule))
         used = [client.personal(server.message(client.i), visits) for client in clients] if models else []
         states = [_state(client) for client in clients[: 0 if stateless else POPULATION]]
-        rows = tree.stack(states) if states else jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape)), _state(clients[0]))
+        rows = (
+            tree.stack(states) if states else jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape)), _state(clients[0]))
+        )
         inner, replies = server.server[0], tree.take(server.server[1], np.arange(POPULATION))
         return jax.tree.map(np.asarray, Outcome(inner, replies, *rows, tree.stack(used) if used else ()))
 
@@ -277,7 +278,7 @@ def check_method(
     AssertionError: line 1 of the contract is broken. A state comes out with the structure, shapes and dtypes it
     went in with. But in float32 the server's state after merge has another structure: ...
     """
-    case, done = Case(factory, options, hyper), []
+    case, done = Case(factory, options, hyper, engines), []
     for name in CHECKS if checks is None else checks:
         for engine in CHECKS[name].engines:
             if engine == "functions" or engine in engines:
@@ -297,7 +298,9 @@ def run_check(case: Case, check: Check, engine: str) -> str:
         check.run(case, engine)
     except Exception as error:
         what = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-        raise AssertionError(f"line {check.line} of the contract is broken{where}. {check.sentence} But {what}") from error
+        raise AssertionError(
+            f"line {check.line} of the contract is broken{where}. {check.sentence} But {what}"
+        ) from error
     return f"line {check.line}{where}: {check.sentence}"
 
 
@@ -322,27 +325,28 @@ def states_keep_their_shapes(case: Case, engine: str) -> None:
         _check_shapes("in float32", case.shapes())
     with jax.enable_x64(True):
         _check_shapes("in float64", case.shapes(np.float64))
-        _check_shapes("in float32 beside float64 hyper-parameters", case.shapes(np.float32, strong=True))
+
+
+@_contract(3, ("functions",))
+def message_draws_nothing(case: Case, engine: str) -> None:
+    """A message is a view of the state: it draws nothing and changes nothing."""
+    method = case.build(case.hyper, 0)
+    server = method.init(case.params, jax.random.key(0))
+    before = jax.tree.map(np.array, server)
+    for i in (0, 3):
+        first, second = (method.message(server, jnp.int32(i)) for _ in range(2))
+        _check_same(f"the second message to client {i}", second, first)
+        _check_same(f"the compiled message to client {i}", jax.jit(method.message)(server, jnp.int32(i)), first)
+    _check_same("the server after it wrote messages", server, before)
 
 
 @_contract(1, ("functions",))
 def hyper_parameters_may_be_traced(case: Case, engine: str) -> None:
-    """Hyper-parameters may be traced: a grid runs under vmap in one compile."""
-    if not case.hyper:
-        return
-    factors = (1.0, 0.5)
-
-    def reply(hyper: dict) -> tuple:
-        method = case.build(hyper, 0)
-        server = method.init(case.params, jax.random.key(0))
-        message = method.message(server, jnp.int32(3))
-        return visit(method, case.params, False, *_blank_of(case, method), message, case.data(3), jax.random.key(1))
-
-    grid = {name: jnp.array(factors) * value for name, value in case.hyper.items()}
-    together = jax.jit(jax.vmap(reply))(grid)
-    for k, factor in enumerate(factors):
-        alone = jax.jit(lambda factor=factor: reply({name: factor * value for name, value in case.hyper.items()}))()
-        _check_same("a client's work under a traced grid", tree.take(together, k), alone, ROUNDING)
+    """Hyper-parameters may be traced, and their dtype is not the model's."""
+    case.shapes(traced=case.hyper)
+    with jax.enable_x64(True):
+        strong = {name: jnp.asarray(value, np.float64) for name, value in case.hyper.items()}
+        _check_shapes("beside float64 hyper-parameters", case.shapes(np.float32, traced=strong))
 
 
 @_contract(2, ("functions",))
@@ -367,19 +371,6 @@ def message_and_reply_are_the_only_channel(case: Case, engine: str) -> None:
     _check_same("what the server says and merges with other data at the clients", here, elsewhere)
 
 
-@_contract(3, ("functions",))
-def message_draws_nothing(case: Case, engine: str) -> None:
-    """A message is a view of the state: it draws nothing and changes nothing."""
-    method = case.build(case.hyper, 0)
-    server = method.init(case.params, jax.random.key(0))
-    before = jax.tree.map(np.array, server)
-    for i in (0, 3):
-        first, second = (method.message(server, jnp.int32(i)) for _ in range(2))
-        _check_same(f"the second message to client {i}", second, first)
-        _check_same(f"the compiled message to client {i}", jax.jit(method.message)(server, jnp.int32(i)), first)
-    _check_same("the server after it wrote messages", server, before)
-
-
 @_contract(1, ("functions",))
 def nothing_leaks_out_of_a_trace(case: Case, engine: str) -> None:
     """The six functions are pure: nothing that they compute with is kept outside of them."""
@@ -393,15 +384,12 @@ def replies_of_weight_zero_never_matter(case: Case, engine: str) -> None:
     method = case.build(case.hyper, 0)
     server = method.init(case.params, jax.random.key(0))
     replies = _some_replies(case)
-    cohort = _cohort((3, 1, 0, 2))._replace(weight=jnp.array([20.0, 3.0, 0.0, 0.0]))
-    silent = (cohort.weight == 0).reshape(-1, 1)
+    cohort = _cohort((3, 1, 0, 2))._replace(weight=jnp.array([20.0, 3.0, 0.0, 0.0], jnp.float32))
     merge = jax.jit(method.merge)
     clean = merge(server, replies, cohort, jax.random.key(0))
     _check_finite("the server", clean)
     for poison in (jnp.nan, jnp.inf, 1e30, 0):
-        spoil = lambda leaf, poison=poison: jnp.where(
-            silent.reshape((-1,) + (1,) * (leaf.ndim - 1)), jnp.asarray(poison).astype(leaf.dtype), leaf
-        )
+        spoil = lambda leaf, poison=poison: leaf.at[2:].set(jnp.asarray(poison).astype(leaf.dtype))
         spoiled = merge(server, jax.tree.map(spoil, replies), cohort, jax.random.key(0))
         _check_same(f"the server after replies of weight 0 that hold {poison}", spoiled, clean)
 
@@ -443,23 +431,16 @@ def the_same_run_twice_is_the_same(case: Case, engine: str) -> None:
     _check_same("a run of a method that was built and traced anew", anew, first._replace(models=()))
 
 
-@_contract(3)
-def engines_agree(case: Case, engine: str) -> None:
-    """A vectorized run and a remote run are the same run."""
-    other = ENGINES[1 - ENGINES.index(engine)]
-    for schedule in (FIRST_EVERYBODY, ((1,), (3, 0))):
-        _check_outcomes(f"than on the {other} engine", case.run(engine, schedule), case.run(other, schedule))
-
-
-@_contract(3)
-def a_reply_depends_on_who_and_when_alone(case: Case, engine: str) -> None:
-    """A client's randomness comes from who and when: not from who else takes part, nor from its place among them."""
-    everybody = case.run(engine, ((0, 1, 2, 3),))
-    for others in (((2, 3, 1),), ((3,),)):
-        there = case.run(engine, others)
-        for part in ("replies", "clients", "enrolled_with"):
-            here, now = (tree.take(getattr(outcome, part), 3) for outcome in (everybody, there))
-            _check_same(f"of {part}, client 3's among clients {others[0]}", now, here, ROUNDING)
+@_contract(5)
+def rows_of_others_are_never_read(case: Case, engine: str) -> None:
+    """Rows beyond a client's size are never read: they may hold what is not a number."""
+    for i in range(POPULATION):
+        clean, spoiled = (case.run(engine, ((i,), (i,)), owners=owners) for owners in (None, (i,)))
+        _check_finite(f"the reply of client {i} of size {SIZES[i]}", tree.take(spoiled.replies, i))
+        _check_same("the server", spoiled.server, clean.server)
+        for part in ("replies", "clients", "models"):
+            here, now = (tree.take(getattr(outcome, part), i) for outcome in (clean, spoiled))
+            _check_same(f"of {part}, that of client {i} of size {SIZES[i]}", now, here)
 
 
 @_contract(2)
@@ -474,18 +455,6 @@ def who_does_not_take_part_is_not_seen(case: Case, engine: str) -> None:
         _check_same(f"client {i}'s model", tree.take(spoiled.models, i), tree.take(clean.models, i))
 
 
-@_contract(5)
-def rows_of_others_are_never_read(case: Case, engine: str) -> None:
-    """Rows beyond a client's size are never read: they may hold what is not a number."""
-    for i in range(POPULATION):
-        clean, spoiled = (case.run(engine, ((i,), (i,)), owners=owners) for owners in (None, (i,)))
-        _check_finite(f"the reply of client {i} of size {SIZES[i]}", tree.take(spoiled.replies, i))
-        _check_same("the server", spoiled.server, clean.server)
-        for part in ("replies", "clients", "models"):
-            here, now = (tree.take(getattr(outcome, part), i) for outcome in (clean, spoiled))
-            _check_same(f"of {part}, that of client {i} of size {SIZES[i]}", now, here)
-
-
 @_contract(6)
 def the_order_of_a_cohort_is_rounding(case: Case, engine: str) -> None:
     """Permuting the cohort changes nothing but rounding."""
@@ -495,20 +464,34 @@ def the_order_of_a_cohort_is_rounding(case: Case, engine: str) -> None:
         _check_outcomes("when the cohort is permuted", case.run(engine, schedule), case.run(engine))
 
 
+@_contract(3)
+def a_reply_depends_on_who_and_when_alone(case: Case, engine: str) -> None:
+    """A client's randomness comes from who and when: not from who else takes part, nor from its place among them."""
+    everybody = case.run(engine, ((0, 1, 2, 3),))
+    for others in (((2, 3, 1),), ((3,),)):
+        there = case.run(engine, others)
+        for part in ("replies", "clients", "enrolled_with"):
+            here, now = (tree.take(getattr(outcome, part), 3) for outcome in (everybody, there))
+            _check_same(f"of {part}, client 3's among clients {others[0]}", now, here, ROUNDING)
+
+
 @_contract(7)
 def forgetting_is_legal(case: Case, engine: str) -> None:
     """Forgetting is legal: a run whose clients enroll anew each round works, and is the same on every engine."""
-    forgot = case.run(engine, stateless=True)
+    forgot, once = case.run(engine, stateless=True), ((0, 1, 2, 3),)
     _check_finite("the server", forgot.server)
     _check_finite("a reply", forgot.replies)
     _check_finite("a personal model", forgot.models)
-    once = ((0, 1, 2, 3),)
-    _check_same("the first round, before anything is forgotten,", case.run(engine, once, stateless=True).server,
-                case.run(engine, once).server, ROUNDING)  # fmt: skip
-    for other in ENGINES:
+    first, usual = case.run(engine, once, stateless=True), case.run(engine, once)
+    _check_same(
+        "the server after a first round, before anything can be forgotten,", first.server, usual.server, ROUNDING
+    )
+    for other in case.engines:
         there = case.run(other, stateless=True)
-        _check_same(f"the server of the {other} engine", there.server, forgot.server, ROUNDING)
-        _check_same(f"a model of the {other} engine", there.models, forgot.models, ROUNDING)
+        for part in ("server", "replies", "models"):
+            _check_same(
+                f"of {part}, what it is on the {other} engine", getattr(there, part), getattr(forgot, part), ROUNDING
+            )
 
 
 @_contract(7)
@@ -534,6 +517,14 @@ def one_client_is_enough(case: Case, engine: str) -> None:
         _check_finite(f"the server after a round with client {i} alone", case.run(engine, ((i,), (i,))).server)
 
 
+@_contract(3)
+def engines_agree(case: Case, engine: str) -> None:
+    """A vectorized run and a remote run are the same run."""
+    for other in case.engines:
+        for schedule in (FIRST_EVERYBODY, ((1,), (3, 0))):
+            _check_outcomes(f"on the {other} engine", case.run(other, schedule), case.run(engine, schedule))
+
+
 @_contract(6, ("vectorized",))
 def devices_share_the_clients(case: Case, engine: str) -> None:
     """How many devices the clients are divided over changes nothing but rounding."""
@@ -544,7 +535,28 @@ def devices_share_the_clients(case: Case, engine: str) -> None:
 def one_by_one_or_all_at_once(case: Case, engine: str) -> None:
     """Clients run one by one or all at once (vmap): nothing changes but rounding."""
     other = "vmap" if jax.devices()[0].platform == "cpu" else "sequential"  # than the engine's own choice
-    _check_outcomes(f"when {other}", case.run(engine, mode=other, models=False), case.run(engine)._replace(models=()))
+    _check_outcomes(
+        f"in the mode {other}", case.run(engine, mode=other, models=False), case.run(engine)._replace(models=())
+    )
+
+
+@_contract(1, ("functions",))
+def a_grid_runs_in_one_compile(case: Case, engine: str) -> None:
+    """Hyper-parameters may be traced: a grid of them runs under vmap, and gives what each gives alone."""
+    if not case.hyper:
+        return
+
+    def work(hyper: dict[str, Any], params: Params, data: Data, key: Tree) -> tuple:
+        method = case.build(hyper, 0)
+        message = method.message(method.init(params, key), jnp.int32(3))
+        return method.local(method.enroll(params, message, data, key), message, data, key)
+
+    given = (case.params, case.data(3), jax.random.key(1))  # not constants of the program: XLA would fold them
+    halved = {name: value / 2 for name, value in case.hyper.items()}
+    grid = {name: jnp.array([value, halved[name]]) for name, value in case.hyper.items()}
+    together = jax.jit(jax.vmap(work, in_axes=(0, None, None, None)))(grid, *given)
+    alone = jax.jit(functools.partial(work, halved))(*given)
+    _check_same("a client's work as one of a grid", tree.take(together, 1), alone, ROUNDING)
 
 
 def _some_start(key: Any) -> Params:
@@ -554,12 +566,8 @@ def _some_start(key: Any) -> Params:
 
 def _some_replies(case: Case) -> Reply:
     """Four replies that are not all alike."""
-    ramp = lambda leaf: jnp.arange(4 * leaf.size).reshape((4, *leaf.shape)).astype(leaf.dtype) / (4 * leaf.size)
-    return jax.tree.map(lambda leaf: ramp(leaf).astype(leaf.dtype), case.reply)
-
-
-def _blank_of(case: Case, method: Method) -> tuple[Client]:
-    return (jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), case.shapes().client),)
+    ramp = lambda leaf: (jnp.arange(4 * leaf.size) / (4 * leaf.size)).reshape((4, *leaf.shape)).astype(leaf.dtype)
+    return jax.tree.map(ramp, case.reply)
 
 
 def _cohort(ids: tuple[int, ...]) -> Cohort:
@@ -630,4 +638,4 @@ def _check_same(what: str, actual: Tree, expected: Tree, tolerance: float = 0.0)
 def _check_outcomes(what: str, actual: Outcome, expected: Outcome) -> None:
     names = ("the server", "a reply", "a client's state", "the model at enrollment", "a personal model")
     for name, a, b in zip(names, actual, expected, strict=True):
-        _check_same(f"{name} is not the same {what}: it", a, b, ROUNDING)
+        _check_same(f"{what} {name}", a, b, ROUNDING)

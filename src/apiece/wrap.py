@@ -27,8 +27,6 @@ def fine_tuned(
 
     def personal(client: Client, message: Message, data: Data, key: Tree) -> Params:
         start = method.personal(client, message, data, key)
-        return descend(
-            loss, start, data, key, steps=steps, epochs=epochs, lr=lr, batch=batch, shift=toward(start, lam)
-        )
+        return descend(loss, start, data, key, steps=steps, epochs=epochs, lr=lr, batch=batch, shift=toward(start, lam))
 
     return method._replace(personal=personal)

@@ -131,11 +131,11 @@ def test_many_can_be_learned_and_personalized():
 
 
 def test_a_million_clients_with_64_features_are_made_in_seconds():
-    began = time.perf_counter()
+    began = time.process_time()
     federation = many()
     assert federation.clients == 1_000_000 and federation.train.x.shape == (10_000_000, 64)
     assert federation.train.x.nbytes == 640_000_000
-    assert time.perf_counter() - began < 25
+    assert time.process_time() - began < 25
 
 
 @pytest.mark.parametrize("partition", ["iid", "by_classes", "dirichlet_per_class", "dirichlet_per_client", "power_law"])

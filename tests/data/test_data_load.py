@@ -137,6 +137,11 @@ def test_many_integers_are_a_regression_and_whole_decimals_a_warning(tmp_path):
     assert load(path, task="classification").classes == ("0", "1")
 
 
+def test_clients_written_as_numbers_keep_their_zeros(tmp_path):
+    lines = [(c, i, i % 2) for c in ("007", "07", "10") for i in range(4)]
+    assert load(write_csv(tmp_path / "a.csv", ("client", "x", "label"), lines)).ids.tolist() == ["007", "07", "10"]
+
+
 def test_a_split_column_is_followed(tmp_path):
     lines = [(c, i, i % 2, s) for c in "ab" for i, s in enumerate(["train", "train", "validation", "test", "test"])]
     path = write_csv(tmp_path / "a.csv", ("client", "x", "label", "part"), lines)

@@ -157,7 +157,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(call, message):
 
 
 def test_a_hopeless_draw_ends_soon():
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(UserError, match="never had more than"):
         dirichlet_per_class(np.arange(10_000) % 10, 1000, alpha=0.001, min_size=9)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10

@@ -119,8 +119,8 @@ def test_local_goes_to_each_clients_own_optimum(engine):
 
 
 def test_the_pooled_optimum_is_where_one_step_averaging_goes(engine):
-    weighted = trace(engine, "fed_avg", H, B, 100, counts=TWICE, every=100, steps=1, lr=0.5)
-    plain = trace(engine, "fed_avg", H, B, 100, every=100, steps=1, lr=0.5)
+    weighted = trace(engine, "fed_avg", H, B, 25, counts=TWICE, every=25, steps=1, lr=0.5)
+    plain = trace(engine, "fed_avg", H, B, 25, every=25, steps=1, lr=0.5)
     digits(weighted.server[-1], 0.426573, 0.881119)
     digits(plain.server[-1], 0.139241, 0.886076)
     close(weighted.server[-1], ERM_P)
@@ -137,8 +137,8 @@ EXACT = [
 
 @pytest.mark.parametrize(("lam", "counts", "printed"), EXACT)
 def test_fed_prox_solved_exactly_finds_the_centre_of_the_regularized_problem(engine, lam, counts, printed):
-    options = dict(every=80, steps=60, lr=1 / (3 + lam))
-    got = trace(engine, "fed_prox", H, B, 80, counts=counts, lam=lam, **options)
+    rounds = 25 if lam < 1 else 45
+    got = trace(engine, "fed_prox", H, B, rounds, counts=counts, every=rounds, lam=lam, steps=60, lr=1 / (3 + lam))
     x, personal = centre_problem(H, B, U if counts is None else P, lam)
     digits(got.server[-1], *printed)
     close(got.server[-1], x)

@@ -18,6 +18,11 @@ from apiece.protocol import Tree
 
 VERSION = "1"
 LIMIT = 1 << 32  # bytes; a larger message is refused unread
+# What bytes from a stranger can make the readers raise (an infinite number, nesting without end, ...).
+UNREADABLE = (
+    safetensors.SafetensorError,
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
 
 
 class Schema(NamedTuple):
@@ -60,7 +65,7 @@ def encode(schema: Schema, tree: Tree, header: dict[str, int]) -> bytes:
     actual = schema_of(schema.kind, tree)
     if actual.leaves != schema.leaves:
         raise UserError(f"this {schema.kind} does not fit its schema: {_difference(actual.leaves, schema.leaves)}")
-    named = {str(k): np.ascontiguousarray(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
+    named = {str(k): np.asarray(leaf, order="C") for k, leaf in enumerate(jax.tree.leaves(tree))}  # keeps scalars
     return safetensors.numpy.save(named, {"schema": schema.hash, "header": json.dumps(header)})
 
 
@@ -73,18 +78,19 @@ def decode(schema: Schema, wire: bytes) -> tuple[Tree, dict[str, int]]:
         length = int.from_bytes(wire[:8], "little")
         about = json.loads(wire[8 : 8 + length])["__metadata__"]
         header = {str(name): int(value) for name, value in json.loads(about["header"]).items()}
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise UserError(f"a {schema.kind} could not be read: {error}") from None
-    leaves = [named.get(str(k)) for k in range(len(schema.leaves))]
-    if about.get("schema") != schema.hash or len(named) != len(leaves) or any(leaf is None for leaf in leaves):
+    expected = {str(k): leaf for k, leaf in enumerate(schema.leaves)}
+    if about.get("schema") != schema.hash or set(named) != set(expected):
         raise UserError(
             f"a {schema.kind} is of another schema ({about.get('schema')}, expected {schema.hash}): "
             "the two parties run different versions, methods or models; start both from one spec"
         )
-    for leaf, (path, dtype, shape) in zip(leaves, schema.leaves, strict=True):
-        if str(leaf.dtype) != dtype or leaf.shape != shape:
-            raise UserError(f"a {schema.kind} has {leaf.dtype}{leaf.shape} at {path}, expected {dtype}{shape}")
-    return jax.tree.unflatten(schema.structure, leaves), header
+    for name, (path, dtype, shape) in expected.items():
+        if str(named[name].dtype) != dtype or named[name].shape != shape:
+            got = f"{named[name].dtype}{named[name].shape}"
+            raise UserError(f"a {schema.kind} has {got} at {path}, expected {dtype}{shape}")
+    return jax.tree.unflatten(schema.structure, [named[name] for name in expected]), header
 
 
 def _difference(actual: tuple, expected: tuple) -> str:

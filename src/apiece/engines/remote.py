@@ -43,7 +43,8 @@ def agree(
     method = build(hyper, 0)
     server = jax.eval_shape(method.init, params, keys(seed).server)
     message = jax.eval_shape(method.message, server, jnp.int32(0))
-    data = Data(*jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example), 0, 1, 1)
+    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
+    data = Data(x, y, 0, 1, 1)
 
     def first_reply(message: Tree, data: Data, key: Any) -> Tree:
         client = method.enroll(params, message, data, key)
@@ -58,7 +59,14 @@ def agree(
         return model_in_use(build(hyper, round), params, known, client, message, data, key, visits)
 
     return Agreement(
-        build, hyper, params, seed, schema_of("message", message), schema_of("reply", reply), jax.jit(enter), jax.jit(use)
+        build,
+        hyper,
+        params,
+        seed,
+        schema_of("message", message),
+        schema_of("reply", reply),
+        jax.jit(enter),
+        jax.jit(use),
     )
 
 
@@ -99,7 +107,8 @@ class ClientHalf:
         size = len(jax.tree.leaves(y)[0])
         # Clients of one process padded to one capacity share a compiled program; the padding is never read.
         fill = lambda leaf: np.concatenate([leaf, np.zeros(((capacity or size) - size, *leaf.shape[1:]), leaf.dtype)])
-        self.terms, self.i, self.client = terms, i, None
+        self.terms, self.i = terms, i
+        self.client: Tree | None = None
         self.data = Data(jax.tree.map(fill, x), jax.tree.map(fill, y), np.int32(0), np.int32(size), capacity or size)
 
     def answer(self, wire: bytes) -> bytes:

@@ -8,22 +8,21 @@ cost depends on the cohort, not on the population.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
 from apiece.engines.cohort import Participation
 from apiece.engines.contact import Keys, key_of, keys, model_in_use, visit
-from apiece.engines.devices import use_all_cores
-from apiece.local import FULL_CHUNK, whole
+from apiece.engines.division import divided, each, mesh_of, on_devices
+from apiece.engines.score import Examples, score_models
 from apiece.protocol import Cohort, Data, Method, Params, Tree
 
 Build = Callable[[dict[str, Any], Any], Method]  # (hyper-parameters, round) -> the method of that round; may be traced
@@ -42,18 +41,16 @@ class Run:
     known: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Examples:
-    """A split on the devices: flat arrays, and on the host whose rows are where."""
+class Stage(NamedTuple):
+    """What every client of a round is given."""
 
+    server: Tree
+    params: Params
+    stream: Any
+    hyper: dict[str, Any]
+    round: Any
     x: Tree
     y: Tree
-    starts: np.ndarray
-    sizes: np.ndarray
-
-    @property
-    def capacity(self) -> int:
-        return int(self.sizes.max(initial=1))
 
 
 class Vectorized:
@@ -93,6 +90,7 @@ class Vectorized:
         self.block = block
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.places = _round_up(self.participation.places(self.population), self.mesh.size)
+        self.memories = 0 if stateless else self.population
         self.working_rows = 0 if stateless else min(self.population, block * self.places)
         self._block = jax.jit(self._run_block, donate_argnames="rows")
         self._personal = jax.jit(self._personal_models)
@@ -108,7 +106,9 @@ class Vectorized:
         params = on_devices(init(streams.model), self.mesh)
         method = self.build(hyper, 0)
         server = on_devices(method.init(params, streams.server), self.mesh)
-        return Run(seed, hyper, 0, params, server, self._empty_rows(method, params, server), self._nobody())
+        return Run(
+            seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
+        )
 
     def advance(self, run: Run, rounds: int) -> Run:
         """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
@@ -119,25 +119,26 @@ class Vectorized:
 
     def personal(self, run: Run, ids: np.ndarray, group: int = 64) -> Params:
         """The models these clients use, stacked, on the host."""
-        parts = [jax.tree.map(lambda leaf: np.asarray(leaf)[:n], m) for m, n in self._personal_groups(run, ids, group)]
+        group = _round_up(group, self.mesh.size)
+        cut = lambda models, n: jax.tree.map(lambda leaf: np.asarray(leaf)[:n], models)
+        parts = [cut(models, len(who)) for models, who in self._personal_groups(run, ids, group)]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def outcomes(
         self, run: Run, ids: np.ndarray, outcomes: Callable, splits: dict[str, Examples], group: int = 64
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Per split: (loss, error) of every example of these clients under their own model, client after client."""
-        found: dict[str, list] = {name: [] for name in splits}
-        for at, (models, n) in enumerate(self._personal_groups(run, ids, group)):
-            who = ids[at * group : at * group + n]
+        group = _round_up(group, self.mesh.size)
+        nothing = np.zeros(0, np.float32)
+        found: dict[str, list] = {name: [(nothing, nothing)] for name in splits}
+        for models, who in self._personal_groups(run, ids, group):
             for name, split in splits.items():
-                place = _padded(dict(start=split.starts[who], size=split.sizes[who]), _round_up(group, self.mesh.size))
-                loss, error = score_models(
-                    models, split.x, split.y, place["start"], place["size"],
-                    outcomes=outcomes, capacity=split.capacity, mesh=self.mesh, sequential=self.sequential,
-                )  # fmt: skip
-                inside = np.arange(loss.shape[1]) < split.sizes[who][:, None]
-                found[name].append((np.asarray(loss)[:n][inside], np.asarray(error)[:n][inside]))
-        join = lambda pairs, k: np.concatenate([pair[k] for pair in pairs]) if pairs else np.zeros(0, np.float32)
+                start, size = _padded((split.starts[who], split.sizes[who]), group)
+                how = dict(outcomes=outcomes, capacity=split.capacity, mesh=self.mesh, sequential=self.sequential)
+                scores = score_models(models, split.x, split.y, start, size, **how)
+                inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
+                found[name].append(tuple(np.asarray(score)[: len(who)][inside] for score in scores))
+        join = lambda pairs, k: np.concatenate([pair[k] for pair in pairs])
         return {name: (join(pairs, 0), join(pairs, 1)) for name, pairs in found.items()}
 
     @property
@@ -157,16 +158,19 @@ class Vectorized:
         slots = np.where(weight > 0, slots.reshape(ids.shape), self.working_rows).astype(np.int32)
         rows = jax.tree.map(lambda leaf: _spare(leaf, touched, self.working_rows), run.rows)
         known = _spare(run.known, touched, self.working_rows)
-        server, rows, known = self._block(
-            run.server, rows, known, run.params, keys(run.seed), run.hyper, self.train.x, self.train.y,
-            dict(round=run.round + np.arange(self.block, dtype=np.int32), ids=ids, slots=slots, weight=weight,
-                 starts=self.train.starts[ids], sizes=self.train.sizes[ids]),
-        )  # fmt: skip
+        round = run.round + np.arange(self.block, dtype=np.int32)
+        place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
+        plan = dict(round=round, ids=ids, slots=slots, weight=weight, **place)
+        server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
         if not self.stateless:
             keep = lambda leaf, new: leaf.__setitem__(touched, np.asarray(new)[: len(touched)])
             jax.tree.map(keep, run.rows, rows)
             run.known[touched] = np.asarray(known)[: len(touched)]
         return dataclasses.replace(run, server=server, round=run.round + rounds)
+
+    def _stage(self, run: Run) -> Stage:
+        round = np.int32(run.round)
+        return Stage(run.server, run.params, keys(run.seed).personal, run.hyper, round, self.train.x, self.train.y)
 
     def _plan(self, seed: int, first: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids and weights [block, places] of the next rounds; rounds and places that are not used have weight 0."""
@@ -178,60 +182,48 @@ class Vectorized:
             weight[r, : len(drawn)] = 1 if self.uniform else self.train.sizes[drawn]
         return ids, weight
 
-    def _nobody(self) -> np.ndarray:
-        return np.zeros(self.population, bool)
-
     def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
         """Zeros for everybody's state; memory is only claimed where a client is written."""
         data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
         state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
-        rows = 0 if self.stateless else self.population
-        return jax.tree.map(lambda leaf: np.zeros((rows, *leaf.shape), leaf.dtype), state)
+        return jax.tree.map(lambda leaf: np.zeros((self.memories, *leaf.shape), leaf.dtype), state)
 
-    def _personal_groups(self, run: Run, ids: np.ndarray, group: int) -> Any:
-        """(stacked models, how many of them count) for one group of clients after another."""
-        group = _round_up(group, self.mesh.size)
+    def _personal_groups(self, run: Run, ids: np.ndarray, group: int) -> Iterator[tuple[Params, np.ndarray]]:
+        """(stacked models, whose they are) for one group of clients after another; the last may be filled up."""
         for first in range(0, len(ids), group):
             who = np.asarray(ids[first : first + group], np.int32)
-            mine = np.where(who < len(run.known), who, 0)
-            known = run.known[mine] & (who < len(run.known)) & (not self.stateless)
-            place = _padded(dict(id=who, start=self.train.starts[who], size=self.train.sizes[who], known=known), group)
-            rows = jax.tree.map(
-                lambda leaf, mine=mine: _padded(leaf[mine] if len(leaf) else np.zeros((len(mine), *leaf.shape[1:]), leaf.dtype), group),
-                run.rows,
-            )
-            models = self._personal(
-                run.server, rows, run.params, keys(run.seed), run.hyper, self.train.x, self.train.y, place,
-                run.round, self.visits(run.round),
-            )  # fmt: skip
-            yield models, len(who)
+            # Clients beyond the population, and everybody when nothing is kept, have no memory: a blank row.
+            known = np.zeros(len(who), bool)
+            inside = who < self.memories
+            known[inside] = run.known[who[inside]]
+            place = dict(ids=who, starts=self.train.starts[who], sizes=self.train.sizes[who], known=known)
+            rows = jax.tree.map(lambda leaf: _blank_filled(leaf, who, inside), run.rows)  # noqa: B023 (used at once)
+            rows, place = _padded(rows, group), _padded(place, group)
+            yield self._personal(rows, place, self._stage(run), self.visits(run.round)), who
 
     # The compiled programs.
 
-    def _run_block(
-        self, server: Tree, rows: Tree, known: Any, params: Params, streams: Keys, hyper: dict, x: Tree, y: Tree, plan: dict
-    ) -> tuple:
-        def work(who: dict, server: Tree, rows: Tree, known: Any, params: Params, stream: Any, hyper: dict, round: Any, x: Tree, y: Tree) -> tuple:  # fmt: skip
-            method = self.build(hyper, round)
+    def _run_block(self, server: Tree, rows: Tree, known: Any, stage: Stage, streams: Keys, plan: dict) -> tuple:
+        def work(who: dict, rows: Tree, known: Any, stage: Stage) -> tuple:
+            method = self.build(stage.hyper, stage.round)
 
             def one(c: dict) -> tuple:
-                data = Data(x, y, c["starts"], c["sizes"], self.train.capacity)
-                message, key = method.message(server, c["ids"]), key_of(stream, round, c["ids"])
-                old = tree.take(rows, c["slots"]) if not self.stateless else tree.take(rows, 0)
-                return visit(method, params, known[c["slots"]], old, message, data, key)
+                old = tree.take(rows, c["slots"])
+                return visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
 
-            return _each(one, who, who["weight"] > 0, self.sequential)
+            return each(one, who, who["weight"] > 0, self.sequential)
 
-        everyone = _divided(work, self.mesh, 1, 9)
+        everyone = divided(work, self.mesh, rows=1, whole=3)
 
         def play(state: tuple, plan: dict) -> tuple:
             server, rows, known = state
-            round = plan["round"]
-            who = {name: plan[name] for name in ("ids", "slots", "weight", "starts", "sizes")}
-            clients, replies = everyone(who, server, rows, known, params, streams.client, hyper, round, x, y)
-            delay = jnp.zeros(self.places, jnp.int32)
-            cohort = Cohort(plan["ids"], plan["weight"], delay, jnp.int32(self.population))
-            server = self.build(hyper, round).merge(server, replies, cohort, jax.random.fold_in(streams.server, round))
+            round, weight = plan["round"], plan["weight"]
+            now = stage._replace(server=server, stream=streams.client, round=round)
+            who = {name: column for name, column in plan.items() if name != "round"}
+            clients, replies = everyone(who, rows, known, now)
+            cohort = Cohort(plan["ids"], weight, jnp.zeros(self.places, jnp.int32), jnp.int32(self.population))
+            merge_key = jax.random.fold_in(streams.server, round)
+            server = self.build(stage.hyper, round).merge(server, replies, cohort, merge_key)
             server = lax.with_sharding_constraint(server, NamedSharding(self.mesh, P()))
             if not self.stateless:
                 rows = tree.put(rows, plan["slots"], clients)
@@ -239,80 +231,28 @@ class Vectorized:
             return server, rows, known
 
         def step(state: tuple, plan: dict) -> tuple:
+            # Rounds beyond the last one fill the block up, so that every block is the same program.
             return lax.cond((plan["weight"] > 0).any(), play, lambda state, plan: state, state, plan), None
 
         return lax.scan(step, (server, rows, known), plan)[0]
 
-    def _personal_models(
-        self, server: Tree, rows: Tree, params: Params, streams: Keys, hyper: dict, x: Tree, y: Tree, who: dict, round: Any, visits: Any
-    ) -> Params:
-        def work(who: dict, rows: Tree, server: Tree, params: Params, stream: Any, hyper: dict, x: Tree, y: Tree, round: Any, visits: Any) -> Params:  # fmt: skip
-            method = self.build(hyper, round)
+    def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Params:
+        def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Params:
+            method = self.build(stage.hyper, stage.round)
 
             def one(c: tuple) -> Params:
-                c, row = c
-                data = Data(x, y, c["start"], c["size"], self.train.capacity)
-                message, key = method.message(server, c["id"]), key_of(stream, round, c["id"])
-                return model_in_use(method, params, c["known"], row, message, data, key, visits)
+                who, row = c
+                contact = self._contact(method, stage, who)
+                return model_in_use(method, stage.params, who["known"], row, *contact, visits)
 
-            return _each(one, (who, rows), who["size"] > 0, self.sequential)
+            return each(one, (who, rows), who["sizes"] > 0, self.sequential)
 
-        program = _divided(work, self.mesh, 2, 8)
-        return program(who, rows, server, params, streams.personal, hyper, x, y, round, visits)
+        return divided(work, self.mesh, rows=2, whole=2)(who, rows, stage, visits)
 
-
-def mesh_of(devices: Sequence[Any] | None = None) -> Any:
-    """The given devices (default: all) in a row, over which clients are divided."""
-    use_all_cores()
-    devices = list(devices or jax.devices())
-    # Explicit axes, the default, would refuse a gather from sharded rows.
-    return jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
-
-
-def on_devices(values: Tree, mesh: Any) -> Tree:
-    """The same values on every device; strongly typed, so that a block's output fits its input."""
-    strong = lambda leaf: jax.device_put(jnp.asarray(leaf, leaf.dtype), NamedSharding(mesh, P()))
-    return jax.tree.map(strong, values)
-
-
-@partial(jax.jit, static_argnames=("outcomes", "capacity", "mesh", "sequential"))
-def score_models(
-    models: Params, x: Tree, y: Tree, start: Any, size: Any, *, outcomes: Callable, capacity: int, mesh: Any, sequential: bool
-) -> tuple[jax.Array, jax.Array]:
-    """(loss, error) [clients, capacity] of each client's examples under its model; the same program for all methods."""
-    chunk = min(capacity, FULL_CHUNK)
-    blank = jnp.zeros(-(-capacity // chunk) * chunk, jnp.float32)
-
-    def work(who: tuple, x: Tree, y: Tree) -> tuple:
-        def one(c: tuple) -> tuple:
-            model, start, size = c
-            data = Data(x, y, start, size, capacity)
-
-            def score(k: Any, out: tuple) -> tuple:
-                got = outcomes(model, whole(data, k * chunk, chunk))
-                put = lambda o, g: lax.dynamic_update_slice(o, g.astype(o.dtype), (k * chunk,))
-                return put(out[0], got[0]), put(out[1], got[1])
-
-            return lax.fori_loop(0, -(-size // chunk), score, (blank, blank))
-
-        return _each(one, who, who[2] > 0, sequential)
-
-    return _divided(work, mesh, 1, 2)((models, start, size), x, y)
-
-
-def _divided(work: Callable, mesh: Any, rows: int, whole: int) -> Callable:
-    """`work` with its first `rows` arguments divided over the devices and the other `whole` ones given to each."""
-    specs = (*[P("clients")] * rows, *[P()] * whole)
-    return jax.shard_map(work, mesh=mesh, in_specs=specs, out_specs=P("clients"), check_vma=False)
-
-
-def _each(one: Callable, who: Tree, present: Any, sequential: bool) -> Tree:
-    """`one` for each of this device's clients; absent ones are not run (or, under vmap, run for nothing)."""
-    if not sequential:
-        return jax.vmap(one)(who)
-    shapes = jax.eval_shape(one, tree.take(who, 0))
-    blank = lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return lax.map(lambda pair: lax.cond(pair[1], lambda: one(pair[0]), blank), (who, present))
+    def _contact(self, method: Method, stage: Stage, c: dict) -> tuple[Tree, Data, Any]:
+        """What a client sees: its message, its data, its key."""
+        data = Data(stage.x, stage.y, c["starts"], c["sizes"], self.train.capacity)
+        return method.message(stage.server, c["ids"]), data, key_of(stage.stream, stage.round, c["ids"])
 
 
 def _round_up(count: int, multiple: int) -> int:
@@ -323,6 +263,13 @@ def _padded(columns: Tree, length: int) -> Tree:
     """Columns of one length, filled up with zeros (a client of size 0 is not run)."""
     fill = lambda leaf: np.concatenate([leaf, np.zeros((length - len(leaf), *leaf.shape[1:]), leaf.dtype)])
     return jax.tree.map(fill, columns)
+
+
+def _blank_filled(leaf: np.ndarray, who: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """The rows of `who`, zeros for those outside."""
+    out = np.zeros((len(who), *leaf.shape[1:]), leaf.dtype)
+    out[inside] = leaf[who[inside]]
+    return out
 
 
 def _spare(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:

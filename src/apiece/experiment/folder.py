@@ -125,7 +125,9 @@ def new_folder(path: Path) -> Path:
     """An empty folder for a run; one that holds anything is never overwritten."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         hint = f"continue it with: apiece resume {path}" if (path / "spec.toml").exists() else "choose another name"
-        raise UserError(f"the output folder '{path}' already exists; nothing was written. Give another --out, or {hint}")
+        raise UserError(
+            f"the output folder '{path}' already exists; nothing was written. Give another --out, or {hint}"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -19,7 +19,7 @@ def page() -> str:
     lines = [
         "# The methods",
         "",
-        "Generated from the catalog by `make docs`; do not edit. Sizes are in models (one model = all parameters once);",
+        "Generated from the catalog by `make docs`; do not edit. Sizes are in models (one model = all parameters);",
         "gradient evaluations are per visit of a client with the default options, and once more for the final use.",
         "",
         "| method | what it is | down | up | kept by a client | gradients a visit | at the end |",

@@ -48,8 +48,8 @@ def _summary(place: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
 
 
 def _targets(place: Arena, split: str, judged: np.ndarray) -> np.ndarray:
-    _, y, offsets = place.splits[split]
-    y = np.asarray(y)
+    _, targets, offsets = place.splits[split]
+    y = np.asarray(targets)
     return np.concatenate([y[offsets[i] : offsets[i + 1]] for i in judged])
 
 
@@ -148,7 +148,7 @@ def write_rounds(path: Path, trials: Trials) -> None:
 
 
 def write_clients(path: Path, place: Arena, trials: Trials) -> None:
-    """clients.parquet: one row per method, seed and client, with its gain over local, shared and fine-tuned (points)."""
+    """clients.parquet: one row per method, seed and client, its gains over the baselines in points."""
     tables = []
     test = "accuracy" if place.federation.task == "classification" else "error"
     scale = error_scale(place, next(iter(next(iter(trials.values())).values())))

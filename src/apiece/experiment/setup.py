@@ -9,7 +9,9 @@ import numpy as np
 
 from apiece.data import SOURCES, Federation, load, source
 from apiece.engines.cohort import Participation
-from apiece.engines.vectorized import Examples, Vectorized, mesh_of, on_devices
+from apiece.engines.division import mesh_of, on_devices
+from apiece.engines.score import Examples
+from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, Spec, TrainSpec
 from apiece.methods.options import bind
@@ -46,7 +48,7 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     """
     shape = federation.train.x.shape[1:]
     task = federation.task
-    name = spec.name
+    name: str = spec.name
     if name == "auto":
         name = {"classification": "softmax", "regression": "linear", "custom": "quadratic"}[task]
     fits = {"classification": ("softmax", "mlp"), "regression": ("linear", "mlp"), "custom": ("quadratic",)}[task]

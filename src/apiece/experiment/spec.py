@@ -56,9 +56,9 @@ class Spec(Part):
     {'local': {}, 'fed_avg': {}, 'ftfa': {}, 'ditto': {'lam': 1.0}}
     """
 
-    data: DataSpec = DataSpec()
-    model: ModelSpec = ModelSpec()
-    train: TrainSpec = TrainSpec()
+    data: DataSpec = pydantic.Field(default_factory=lambda: DataSpec.model_validate({}))
+    model: ModelSpec = pydantic.Field(default_factory=lambda: ModelSpec.model_validate({}))
+    train: TrainSpec = pydantic.Field(default_factory=lambda: TrainSpec.model_validate({}))
     methods: dict[str, dict[str, Any]] = {}
     seeds: list[int] = pydantic.Field([0, 1, 2], min_length=1)
     tune: int = pydantic.Field(8, ge=1)
@@ -70,7 +70,8 @@ class Spec(Part):
             raise UserError("train.cohort and train.probability exclude each other; give one")
         if len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
-        wanted = dict.fromkeys(BASELINES, {}) | self.methods if self.baselines else self.methods
+        always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
+        wanted = always | self.methods
         for name, options in wanted.items():
             checked(name, options)
         object.__setattr__(self, "methods", {name: dict(options) for name, options in wanted.items()})

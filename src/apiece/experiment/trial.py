@@ -10,7 +10,9 @@ import jax
 import numpy as np
 
 from apiece.engines.costs import Costs, costs
-from apiece.engines.vectorized import Examples, Run, Vectorized, on_devices
+from apiece.engines.division import on_devices
+from apiece.engines.score import Examples
+from apiece.engines.vectorized import Run, Vectorized
 from apiece.evaluate import per_client
 from apiece.experiment import folder
 from apiece.experiment.setup import Arena

@@ -82,7 +82,10 @@ def tunable(name: str, options: dict[str, Any]) -> dict[str, tuple[float, float]
 
 
 def bind(
-    method: str | Callable[..., Method], loss: Loss, options: dict[str, Any], schedule: Callable[[Any], Any] | None = None
+    method: str | Callable[..., Method],
+    loss: Loss,
+    options: dict[str, Any],
+    schedule: Callable[[Any], Any] | None = None,
 ) -> tuple[Callable[[dict[str, Any], Any], Method], dict[str, float]]:
     """(build, hyper): the factory as an engine wants it, and the values of its traced options.
 
@@ -94,8 +97,8 @@ def bind(
     >>> hyper
     {'lr': 0.5, 'server_lr': 1.0}
     """
-    factory = CATALOG[method] if isinstance(method, str) and method in CATALOG else method
     every = checked(method, options)
+    factory = CATALOG[method] if isinstance(method, str) else method
     hyper = {option: every[option] for option, default in options_of(method).items() if isinstance(default, float)}
     fixed = {option: value for option, value in every.items() if option not in hyper}
 

@@ -1,5 +1,7 @@
 """pFedMe: descend on everybody's Moreau envelope."""
 
+from functools import partial
+
 import jax
 from jax import lax
 
@@ -40,16 +42,17 @@ def pfedme(
     def local(kept: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
         batch_key, loss_key = jax.random.split(key)
         shuffle = shuffler(batch_key, data.size)
+        full = partial(full_gradient, loss, data=data)
 
         def outer(k: Tree, pair: tuple) -> tuple:
             w, q = pair
             step_key = jax.random.fold_in(loss_key, k)
-            drawn = draw(data, shuffle, batch, order=k) if batch else None
             pull = toward(w, lam)
+            # One batch serves the whole inner solve.
+            slope = partial(gradient, loss, batch=draw(data, shuffle, batch, order=k)) if batch else full
 
             def inner(_: Tree, q: Params) -> Params:
-                g = gradient(loss, q, drawn, step_key) if batch else full_gradient(loss, q, data, step_key)
-                return tree.step(q, -prox_lr, tree.add(g, pull(q)))
+                return tree.step(q, -prox_lr, tree.add(slope(params=q, key=step_key), pull(q)))
 
             q = lax.fori_loop(0, prox_steps, inner, q if warm else w)
             return tree.step(w, -lr * lam, tree.sub(w, q)), q

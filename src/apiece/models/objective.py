@@ -63,4 +63,8 @@ def _quadratic(outputs: tuple[jax.Array, jax.Array], b: jax.Array) -> tuple[jax.
     return value, value
 
 
-_PER_EXAMPLE = {"classification": _classification, "regression": _regression, "custom": _quadratic}
+_PER_EXAMPLE: dict[str, Callable[[Any, jax.Array], tuple[jax.Array, jax.Array]]] = {
+    "classification": _classification,
+    "regression": _regression,
+    "custom": _quadratic,
+}

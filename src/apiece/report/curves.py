@@ -65,7 +65,7 @@ def _range(curve: Curve, x: Axis, y: Axis) -> list[Markup]:
         return []
     at = x(curve.x[there])
     edge = zip(np.append(at, at[::-1]), np.append(y(curve.high[there]), y(curve.low[there])[::-1]), strict=True)
-    return [tag("polygon", points=points(edge), fill=look(curve.style)[0], fill_opacity=0.15)]
+    return [tag("polygon", points=points(edge), fill=look(curve.style)[0], fill_opacity=0.12)]
 
 
 def _line(curve: Curve, x: Axis, y: Axis) -> list[Markup]:

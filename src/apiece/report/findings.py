@@ -17,7 +17,7 @@ def findings(run: Run) -> list[str]:
     lost = [name for name in run.methods if name not in order]
     if not order:
         return ["No method has a test result: every one diverged." if lost else "The run holds no method."]
-    sentences = [ranking(run, order), *told_apart(run, order)]
+    sentences = [*ranking(run, order), *told_apart(run, order)]
     partner = beside_local(run)
     sentences += [against_local(run, partner)] if partner else []
     sentences += [*by_validation(run, order), *newcomers(run, order)]
@@ -26,15 +26,15 @@ def findings(run: Run) -> list[str]:
     return sentences
 
 
-def ranking(run: Run, order: list[str]) -> str:
+def ranking(run: Run, order: list[str]) -> list[str]:
     """The methods by weighted test score."""
     metric = run.metric
     if len(order) == 1:
-        return f"{order[0]} has a test {metric.label} of {_score(run, order[0])}."
-    rest = [f"{name} {_score(run, name)}" for name in order[1:NAMED]]
-    rest += [f"{len(order) - NAMED} more in the table"] if len(order) > NAMED else []
+        return [f"{order[0]} has a test {metric.label} of {_score(run, order[0])}."]
+    rest = [f"{name} {_score(run, name)}" for name in order[1:]]
+    rest = rest if len(rest) <= NAMED else rest[:NAMED] + [f"{len(rest) - NAMED} more in the table"]
     best = "highest" if metric.higher else "lowest"
-    return f"{order[0]} has the {best} test {metric.label}: {_score(run, order[0])}; then {listed(rest)}."
+    return [f"{order[0]} has the {best} test {metric.label}: {_score(run, order[0])}.", f"Then come {listed(rest)}."]
 
 
 def _score(run: Run, name: str, part: str = "test") -> str:
@@ -77,12 +77,12 @@ def told_apart(run: Run, order: list[str]) -> list[str]:
         return []
     if run.seeds < 2:
         return ["One seed: no interval. A second seed may reverse the order; run three or more to tell methods apart."]
-    unit = "points" if run.metric.higher else "units of squared error"
+    unit = " points" if run.metric.higher else ""
 
     def gap(name: str) -> str:
         mean, low, high, half = behind[name]
-        places = 1 if run.metric.higher else places_for(half, mean)
-        return f"{name} ({fixed(mean, places)} {unit} behind, interval {fixed(low, places)} to {fixed(high, places)})"
+        places = max(1, places_for(half, mean)) if run.metric.higher else places_for(half, mean)
+        return f"{name} ({fixed(mean, places)}{unit} behind, interval {fixed(low, places)} to {fixed(high, places)})"
 
     close = [name for name in behind if not separate(behind[name])]
     if close:
@@ -137,8 +137,11 @@ def counted_points(points: float) -> str:
 
 def by_validation(run: Run, order: list[str]) -> list[str]:
     """Whom validation alone would choose: the honest choice, as test results chose nothing."""
-    summary = lambda name: run.methods[name]["summary"].get("validation", {}).get("loss", {}).get("mean") or {}
-    losses: dict[str, float] = {name: loss for name in order if known(loss := summary(name).get("mean"))}
+    losses: dict[str, Any] = {}
+    for name in order:
+        found = run.methods[name]["summary"].get("validation", {}).get("loss", {}).get("mean")
+        if found and known(found["mean"]):
+            losses[name] = found["mean"]
     if len(losses) < 2:
         return []
     chosen = min(losses, key=lambda name: losses[name])

@@ -1,6 +1,6 @@
 """The picture of who gains: every client a dot, a row for each method."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,18 +19,18 @@ class Strip(NamedTuple):
 
     method: str
     values: NDArray
-    hints: Sequence[str]
+    hint: Callable[[int], str]  # for the few that are drawn
 
 
 def gains_svg(strips: Sequence[Strip], *, points: str = "points", standalone: bool = False) -> Markup:
     """Every client a dot: its gain over training alone, a row for each method; `standalone` makes it a file's content.
 
-    >>> strip = Strip("ditto", np.array([2.0, -1.0, np.nan]), ["a", "b", "c"])
+    >>> strip = Strip("ditto", np.array([2.0, -1.0, np.nan]), str)
     >>> gains_svg([strip]).count("<circle")
     2
     """
     width, left, right, row, top = 540.0, 10.0, 10.0, 74.0, 8.0
-    height = top + row * len(strips) + 50
+    height = top + row * len(strips) + 66
     every = np.concatenate([s.values[np.isfinite(s.values)] for s in strips] or [np.zeros(0)])
     x = _around_zero(every, left + 10, width - right - 10)
     floor = top + row * len(strips)
@@ -41,15 +41,13 @@ def gains_svg(strips: Sequence[Strip], *, points: str = "points", standalone: bo
     parts += [line(zero, top + 4, zero, floor, INK, stroke_width=1.5), line(left, floor, width - right, floor, SOFT)]
     for value, at in zip(x.ticks(), x(x.ticks()), strict=True):
         parts.append(label(number(value, sign=True), at, floor + 18, 13, text_anchor="middle", fill=SOFT))
-    parts.append(label("← worse than alone", zero - 8, floor + 39, 13, text_anchor="end", fill=WORSE, font_weight=600))
-    parts.append(label("better than alone →", zero + 8, floor + 39, 13, fill=BETTER, font_weight=600))
-    named = label(f"gain, {points}", width - right, floor + 39, 13, text_anchor="end", fill=SOFT)
-    if width - zero > 320:  # else it would stand in the way of the two arrows
-        parts.append(named)
+    bold = {"font_weight": 600}
+    parts.append(label("← worse than alone", zero - 8, floor + 39, 13, text_anchor="end", fill=WORSE, **bold))
+    parts.append(label("better than alone →", zero + 8, floor + 39, 13, fill=BETTER, **bold))
+    parts.append(label(f"gain in {points}", width / 2, floor + 59, 13, text_anchor="middle", fill=SOFT))
     about = "; ".join(f"{s.method}: {_in_words(s.values)}" for s in strips)
-    more = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height} if standalone else {}
     title = f"Gain of every client over training alone, in {points}"
-    return picture("gains", width, height, title, about, parts, **more)
+    return picture("gains", width, height, title, about, parts, standalone=standalone)
 
 
 def _around_zero(values: NDArray, start: float, end: float) -> Axis:
@@ -66,7 +64,7 @@ def _around_zero(values: NDArray, start: float, end: float) -> Axis:
 
 def _strip(strip: Strip, x: Axis, top: float, row: float, right: float) -> list[Markup]:
     """One row: quartiles, median, dots, and at the edges arrows for what lies beyond."""
-    middle, radius = top + 20 + (row - 26) / 2, 4.0
+    middle, radius = top + 20 + (row - 26) / 2, 4.0 if len(strip.values) <= 150 else 3.0
     finite = np.flatnonzero(np.isfinite(strip.values))
     name = label(shortened(strip.method, 30), x.start - 8, top + 15, 14, font_weight=600)
     if not finite.size:
@@ -84,7 +82,7 @@ def _strip(strip: Strip, x: Axis, top: float, row: float, right: float) -> list[
     for client, cx, dy in zip(inside, at, swarm(at, radius, 40.0), strict=True):
         value = strip.values[client]
         colour = BETTER if value > 0 else WORSE if value < 0 else EQUAL
-        hint = tag("title", strip.hints[client])
+        hint = tag("title", strip.hint(int(client)))
         dot = {"cx": float(cx), "cy": float(middle + dy), "r": radius, "fill": colour, "fill_opacity": 0.6}
         parts.append(tag("circle", hint, **dot))
     tick = float(np.clip(x(median), x.start, x.end))

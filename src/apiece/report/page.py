@@ -71,6 +71,7 @@ def render(run: Run) -> str:
         figures=figures(run),
         results=tables.results(run),
         hurt=tables.hurt_table(run),
+        margin=tables.margin(run),
         costs=tables.costs(run),
         choices=tables.choices(run),
         client_rows=client_rows,

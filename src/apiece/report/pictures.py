@@ -1,5 +1,6 @@
 """Which numbers of a run go into which picture, and what must be said beneath it."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from apiece.report.charts import Curve, Series, Strip, curves_svg, gains_svg, sizes_svg
 from apiece.report.findings import beside_local
 from apiece.report.gains import DOTS
-from apiece.report.numbers import counted, fixed, known, number
+from apiece.report.numbers import counted, fixed, number
 from apiece.report.run import Clients, Run
 from apiece.report.svg import shortened
 
@@ -29,8 +30,8 @@ def gains_figure(run: Run, standalone: bool = False) -> Figure | None:
     strips, most = [], 0
     for name in order:
         clients = run.clients[name]
-        old = np.flatnonzero(~clients.new).tolist()
-        strips.append(Strip(name, clients.gain[old], [_hint(clients, i, _gain(clients, i)) for i in old]))
+        old = np.flatnonzero(~clients.new)
+        strips.append(Strip(name, clients.gain[old], partial(_gain_hint, clients, old)))
         most = max(most, int(np.isfinite(clients.gain[old]).sum()))
     points = "points of accuracy" if run.metric.higher else "points (hundredths of the targets' variance)"
     return Figure(gains_svg(strips, points=points, standalone=standalone), _gains_caption(run, order[0], most))
@@ -42,7 +43,7 @@ def _gains_caption(run: Run, name: str, most: int) -> str:
     caption = "A dot is a client" + (f", its gain the mean over {run.seeds} seeds" if run.seeds > 1 else "")
     caption += ". The bar is the median, the grey box the middle half of the clients."
     if most > DOTS:
-        caption += f" Of {most:,} clients {DOTS} are drawn: evenly in the order of their gains, and ten at either end."
+        caption += f" Of {most:,} clients {DOTS} are drawn, evenly in the order of their gains."
     if tests.size:
         median = float(np.median(tests))
         caption += f" The median client has {counted(round(median), 'test example')}"
@@ -57,8 +58,9 @@ def _hint(clients: Clients, i: int, what: str) -> str:
     return f"{new} {shortened(clients.ids[i])}: {what}; {sizes}"
 
 
-def _gain(clients: Clients, i: int) -> str:
-    return f"{fixed(clients.gain[i], sign=True)} points"
+def _gain_hint(clients: Clients, old: NDArray, place: int) -> str:
+    i = int(old[place])
+    return _hint(clients, i, f"{fixed(clients.gain[i], sign=True)} points")
 
 
 def curve_figures(run: Run) -> list[Figure]:
@@ -133,10 +135,10 @@ def _sizes_differ(clients: Clients) -> bool:
 
 def _series(run: Run, name: str) -> Series:
     clients, metric = run.clients[name], run.metric
-    old = np.flatnonzero(~clients.new).tolist()
+    old = np.flatnonzero(~clients.new)
     write = lambda v: f"{name} {fixed(metric.factor * v)} {metric.unit}" if metric.higher else f"{name} {number(v)}"
-    hints = [_hint(clients, i, write(clients.score[i]).strip() if known(clients.score[i]) else name) for i in old]
-    return Series(name, clients.train[old], metric.factor * clients.score[old], hints)
+    hint = lambda i: _hint(clients, int(old[i]), write(clients.score[old[i]]))
+    return Series(name, clients.train[old], metric.factor * clients.score[old], hint)
 
 
 def figures(run: Run) -> dict[str, Any]:

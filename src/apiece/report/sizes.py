@@ -1,6 +1,6 @@
 """The picture of small and large clients: score against training examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,13 +19,13 @@ class Series(NamedTuple):
     method: str
     sizes: NDArray
     values: NDArray
-    hints: Sequence[str]
+    hint: Callable[[int], str]  # for the few that are drawn
 
 
 def sizes_svg(first: Series, second: Series | None, x_label: str, y_label: str) -> Markup:
     """Each client's score against how much it has to train on, for one method or two, with means of groups of clients.
 
-    >>> dots = Series("ditto", np.array([10.0, 20.0]), np.array([0.5, 0.7]), ["a", "b"])
+    >>> dots = Series("ditto", np.array([10.0, 20.0]), np.array([0.5, 0.7]), str)
     >>> sizes_svg(dots, None, "training examples", "accuracy").count("<circle")
     3
     """
@@ -61,7 +61,7 @@ def _scatter(series: Series, x: Axis, y: Axis, style: int) -> list[Markup]:
     aside = np.random.default_rng(0).uniform(1, max(room, 6.0), len(series.values)) * (1 if hollow else -1)
     at = np.clip(x(series.sizes) + aside, x.start, x.end)
     return [
-        tag("circle", tag("title", series.hints[i]), cx=float(at[i]), cy=float(y(series.values[i])), r=3.5, **paint)
+        tag("circle", tag("title", series.hint(int(i))), cx=float(at[i]), cy=float(y(series.values[i])), r=3.5, **paint)
         for i in there
     ]
 

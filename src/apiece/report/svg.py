@@ -48,17 +48,27 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str = GRID, **attri
 
 
 def picture(
-    name: str, width: float, height: float, title: str, about: str, parts: Sequence[Markup], **more: Any
+    name: str,
+    width: float,
+    height: float,
+    title: str,
+    about: str,
+    parts: Sequence[Markup],
+    *,
+    standalone: bool = False,
 ) -> Markup:
     """A whole picture with its own white ground, a title and a description for those who cannot see it.
 
-    `name` keeps the ids of several pictures on one page apart.
+    `name` keeps the ids of several pictures on one page apart. Inside HTML neither a namespace nor a size is needed;
+    `standalone` adds both.
     """
     title_id, about_id = f"{name}-title", f"{name}-about"
     ground = tag("rect", width=width, height=height, fill="#ffffff")
     head = (tag("title", title, id=title_id), tag("desc", about, id=about_id), ground)
     root = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-labelledby": f"{title_id} {about_id}"}
-    return tag("svg", *head, *parts, **root, font_family=FONT, **more)
+    if standalone:
+        root |= {"xmlns": "http://www.w3.org/2000/svg", "width": f"{width:g}", "height": f"{height:g}"}
+    return tag("svg", *head, *parts, **root, font_family=FONT)
 
 
 class Axis(NamedTuple):
@@ -134,7 +144,7 @@ def shortened(text: str, most: int = 40) -> str:
 
 
 def thinned(values: NDArray, most: int) -> NDArray:
-    """Which of many values to draw: all, or every so-many-th in their order, with the ten at each end.
+    """Which of many values to draw: all, or every so-many-th in their order, from the least to the largest.
 
     >>> thinned(np.array([3.0, 1.0, 2.0]), 10).tolist()
     [0, 1, 2]
@@ -143,9 +153,7 @@ def thinned(values: NDArray, most: int) -> NDArray:
     """
     if values.size <= most:
         return np.arange(values.size)
-    order, ends = np.argsort(values, kind="stable"), min(10, most // 4)
-    inner = np.linspace(ends, values.size - ends - 1, most - 2 * ends).astype(int)
-    return order[np.concatenate([np.arange(ends), inner, np.arange(values.size - ends, values.size)])]
+    return np.argsort(values, kind="stable")[np.linspace(0, values.size - 1, most).astype(int)]
 
 
 def legend_of(entries: Sequence[tuple[str, int]], width: float, dots: bool = False) -> tuple[list[Markup], float]:

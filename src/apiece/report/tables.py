@@ -4,7 +4,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from apiece.methods import CATALOG
-from apiece.report.findings import rivals, separate
+from apiece.report.findings import counted_points, rivals, separate
 from apiece.report.numbers import DASH, fixed, known, number, percent, plus_minus, size, span
 from apiece.report.run import Run
 from apiece.report.svg import shortened
@@ -90,6 +90,12 @@ def hurt_table(run: Run) -> Table | None:
             f"{percent(found['naive'])} ({percent(tied)})" if known(tied) else DASH,
         ])  # fmt: skip
     return Table(heads, rows) if rows else None
+
+
+def margin(run: Run) -> str:
+    """How much worse than alone counts as hurt."""
+    deltas = [found["delta"] for one in run.methods.values() if (found := one.get("hurt")) and "delta" in found]
+    return counted_points(deltas[0] if deltas else 1.0)
 
 
 def costs(run: Run) -> Table:

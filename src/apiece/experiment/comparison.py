@@ -12,6 +12,7 @@ from apiece.data import Federation
 from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError
 from apiece.experiment import folder, record, setup, trial, tune
+from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
 from apiece.methods.options import bind, checked, tunable
 
@@ -24,7 +25,7 @@ class Comparison:
 
     record: dict[str, Any]
     folder: Path
-    trials: record.Trials
+    trials: Trials
     place: setup.Arena
 
     def personal(self, method: str, client: str, seed: int | None = None) -> dict[str, np.ndarray]:
@@ -73,7 +74,7 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     progress = _Progress(spec, watch)
-    trials: record.Trials = {}
+    trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
     for name, options in spec.methods.items():
@@ -144,9 +145,7 @@ def _finished(
     progress.say(f"{bench.name}: seed {seed}")
     engine, place, plan = bench.engine, bench.place, bench.spec.train
     hyper = bench.hyper | options
-    run, curve, seconds = trial.train(
-        engine, place, hyper, seed, plan, bench.splits, keep=keep, tick=progress.tick
-    )
+    run, curve, seconds = trial.train(engine, place, hyper, seed, plan, bench.splits, keep=keep, tick=progress.tick)
     judged, arrays = trial.judge(engine, place, run, bench.splits)
     spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
     outcome = trial.Outcome(judged, arrays, curve, spent | {"peak_memory_mb": record.peak_memory_mb()})
@@ -157,7 +156,7 @@ def _finished(
 
 
 def _record(
-    spec: Spec, place: setup.Arena, trials: record.Trials, tuning: dict[str, list[dict[str, Any]]], notes: list[str]
+    spec: Spec, place: setup.Arena, trials: Trials, tuning: dict[str, list[dict[str, Any]]], notes: list[str]
 ) -> dict[str, Any]:
     gains = record.gains(place, trials)
     methods: dict[str, Any] = {}

@@ -44,11 +44,11 @@ class Fit:
                 f"a new client needs as many labels as examples, at least one, and examples of shape {like}; "
                 f"got x {x.shape} and y {y.shape}"
             )
-        x, y = jnp.asarray(x, self.place.x.dtype), jnp.asarray(y, self.place.y.dtype)
         run, number = self.run, self.place.population
         method = self.engine.build(run.hyper, run.round)
         key = key_of(keys(run.seed).personal, run.round, number)
-        data = Data(x, y, 0, len(y), len(y))
+        examples = jnp.asarray(x, self.place.x.dtype), jnp.asarray(y, self.place.y.dtype)
+        data = Data(*examples, 0, len(y), len(y))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
         message = method.message(run.server, number)
         settle = jax.jit(partial(model_in_use, method))
@@ -95,7 +95,9 @@ def fit(
     """
     federation = federation or setup.federation_of(make_spec({}).data)
     plan = make_spec({"train": {"rounds": rounds, **train}}, "fit").train
-    model = setup.model_of(ModelSpec(), federation) if model is None else accept(model, federation.train.x[:1])
+    model = (
+        setup.model_of(ModelSpec(), federation) if model is None else accept(model, jnp.asarray(federation.train.x[:1]))
+    )
     place = setup.arena(federation, model, objective)
     engine, hyper = setup.engine_of(place, method, options or {}, plan)
     splits = setup.held_out(engine, place)

@@ -1,0 +1,64 @@
+"""Every client's examples under its own model, outcome by outcome: one program for all methods."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from apiece.engines.division import divided, each
+from apiece.local import FULL_CHUNK, whole
+from apiece.protocol import Data, Params, Tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """A split on the devices: flat arrays, and on the host whose rows are where."""
+
+    x: Tree
+    y: Tree
+    starts: np.ndarray
+    sizes: np.ndarray
+
+    @property
+    def capacity(self) -> int:
+        """The size of the largest client."""
+        return int(self.sizes.max(initial=1))
+
+
+@partial(jax.jit, static_argnames=("outcomes", "capacity", "mesh", "sequential"))
+def score_models(
+    models: Params,
+    x: Tree,
+    y: Tree,
+    start: Any,
+    size: Any,
+    *,
+    outcomes: Callable,
+    capacity: int,
+    mesh: Any,
+    sequential: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """(loss, error) [clients, capacity] of each client's examples under its model; the same program for all methods."""
+    chunk = min(capacity, FULL_CHUNK)
+    blank = jnp.zeros(-(-capacity // chunk) * chunk, jnp.float32)
+
+    def work(who: tuple, x: Tree, y: Tree) -> tuple:
+        def one(c: tuple) -> tuple:
+            model, start, size = c
+            data = Data(x, y, start, size, capacity)
+
+            def score(k: Any, out: tuple) -> tuple:
+                got = outcomes(model, whole(data, k * chunk, chunk))
+                put = lambda o, g: lax.dynamic_update_slice(o, g.astype(o.dtype), (k * chunk,))
+                return put(out[0], got[0]), put(out[1], got[1])
+
+            return lax.fori_loop(0, -(-size // chunk), score, (blank, blank))
+
+        return each(one, who, who[2] > 0, sequential)
+
+    return divided(work, mesh, rows=1, whole=2)((models, start, size), x, y)
