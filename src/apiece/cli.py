@@ -82,7 +82,7 @@ def compare(
 
         values = _values(given)
         if methods is not None:
-            values["methods"] = {name: values.get("methods", {}).get(name, {}) for name in _listed(methods)}
+            values["methods"] = {name: _table(values, "methods").get(name, {}) for name in _listed(methods)}
         elif not values.get("methods"):
             values["methods"] = {name: {} for name in CATALOG}
         _run(_with_settings(values, set), out, "compare", json)
@@ -117,7 +117,7 @@ def run(
     with _plain_errors():
         values: dict[str, Any] = {"tune": 1, "seeds": [0], "baselines": False, **_values(given)}
         if method is not None:
-            values["methods"] = {method: values.get("methods", {}).get(method, {})}
+            values["methods"] = {method: _table(values, "methods").get(method, {})}
         if not values.get("methods"):
             raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
         _run(_with_settings(values, set), out, "run", json)
@@ -191,8 +191,10 @@ def data_check(
     """Say what is in a file or folder, and every problem at once. Writes nothing; exit code 2 if there is a problem."""
     with _plain_errors():
         from apiece.data import inspect
+        from apiece.experiment.setup import check_options
 
         options = _data_options({"client": client, "label": label, "features": features, "data_option": data_option})
+        check_options("own data", inspect, options)
         seen = inspect(path, **options)
         result = {"found": seen.found, "warnings": seen.warnings, "problems": seen.problems}
         lines = [f"{key}: {_text(value)}" for key, value in seen.found.items()]
@@ -264,7 +266,7 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
     options = _data_options(given)
     if options:
         kept = _table(values, "data")
-        values["data"] = {**kept, "options": {**kept.get("options", {}), **options}}
+        values["data"] = {**kept, "options": {**_table(kept, "options", "data."), **options}}
     if given.get("seeds") is not None:
         if given["seeds"] < 1:
             raise UserError(f"--seeds {given['seeds']}: at least one seed is needed")
@@ -274,15 +276,16 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _table(values: dict[str, Any], name: str) -> dict[str, Any]:
+def _table(values: dict[str, Any], name: str, under: str = "") -> dict[str, Any]:
     table = values.get(name, {})
     if not isinstance(table, dict):
-        raise UserError(f"the spec: '{name}' must be a table, [{name}]")
+        raise UserError(f"the spec: '{under}{name}' must be a table, [{under}{name}]")
     return table
 
 
 def _with_settings(values: dict[str, Any], settings: list[str] | None) -> dict[str, Any]:
-    chosen = {name: dict(options) for name, options in _table(values, "methods").items()}
+    named = _table(values, "methods")
+    chosen = {name: dict(_table(named, name, "methods.")) for name in named}
     for setting in settings or []:
         target, value = _assignment(setting, "--set", "METHOD.OPTION=VALUE")
         method, _, option = target.partition(".")
@@ -327,7 +330,8 @@ def _federation(given: dict[str, Any]) -> Any:
     from apiece.experiment.setup import federation_of
     from apiece.experiment.spec import make_spec
 
-    return federation_of(make_spec({"data": {"new_clients": 0.0}} | _values(given)).data)
+    values = _values(given)
+    return federation_of(make_spec({**values, "data": {"new_clients": 0.0, **values["data"]}}).data)
 
 
 # Running and printing.

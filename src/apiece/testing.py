@@ -27,6 +27,7 @@ from apiece.engines.contact import keys
 from apiece.engines.remote import Agreement, ClientHalf, ServerHalf, agree
 from apiece.engines.remote import run as run_remote
 from apiece.engines.vectorized import Vectorized
+from apiece.errors import UserError, suggest
 from apiece.models import Model, objective, softmax
 from apiece.protocol import Client, Cohort, Data, Message, Method, Params, Reply, Server, Tree
 
@@ -89,6 +90,7 @@ class Case:
         factory: Callable[..., Method],
         options: dict[str, Any] | None = None,
         hyper: dict[str, float] | None = None,
+        engines: Sequence[str] = ENGINES,
     ) -> None:
         named = inspect.signature(factory).parameters
         given = dict(options or {})
@@ -278,8 +280,13 @@ def check_method(
     AssertionError: line 1 of the contract is broken. A state comes out with the structure, shapes and dtypes it
     went in with. But in float32 the server's state after merge has another structure: ...
     """
+    names = list(CHECKS if checks is None else checks)
+    for kind, given, known in (("check", names, CHECKS), ("engine", engines, ENGINES)):
+        for name in given:
+            if name not in known:
+                raise UserError(f"unknown {kind} '{name}'; {suggest(name, known)}")
     case, done = Case(factory, options, hyper, engines), []
-    for name in CHECKS if checks is None else checks:
+    for name in names:
         for engine in CHECKS[name].engines:
             if engine == "functions" or engine in engines:
                 done.append(run_check(case, CHECKS[name], engine))

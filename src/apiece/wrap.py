@@ -1,7 +1,10 @@
 """Method -> Method: variations by composition."""
 
+import optax
+
+from apiece import tree
 from apiece.local import descend, toward
-from apiece.protocol import Client, Data, Loss, Message, Method, Params, Tree
+from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 
 
 def fine_tuned(
@@ -30,3 +33,27 @@ def fine_tuned(
         return descend(loss, start, data, key, steps=steps, epochs=epochs, lr=lr, batch=batch, shift=toward(start, lam))
 
     return method._replace(personal=personal)
+
+
+def server_optimized(method: Method, optimizer: optax.GradientTransformation) -> Method:
+    """The same clients; the server takes the step it would have taken as (minus) a gradient for any optax optimizer.
+
+    For methods whose server state is the shared model.
+
+    >>> from apiece.methods import fed_avg
+    >>> wrapped = server_optimized(fed_avg(lambda params, batch, key: 0.0), optax.sgd(1.0))
+    >>> wrapped.message(("model", "memory"), 0)
+    'model'
+    """
+
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+        x, memory = server
+        gradient = tree.sub(x, method.merge(x, replies, cohort, key))
+        move, memory = optimizer.update(gradient, memory, x)
+        return optax.apply_updates(x, move), memory
+
+    def init(params: Params, key: Tree) -> Server:
+        x = method.init(params, key)
+        return x, optimizer.init(x)
+
+    return method._replace(init=init, message=lambda server, i: method.message(server[0], i), merge=merge)

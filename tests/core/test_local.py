@@ -1,5 +1,7 @@
 """What a client does with its data: which examples are drawn, how often, and what is made of them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,17 +32,14 @@ def squares(w, batch, key):
     return (batch.weight * (w - safe) ** 2 / 2).sum() / batch.weight.sum()
 
 
-def noted(steps_or_epochs, size, batch, seed=0, capacity=None, **options):
+def noted(count, size, batch, seed=0):
     """How often each example was used by `descend`: the loss is linear in a table of counts."""
 
     def loss(counts, drawn, key):
         return -(drawn.weight * counts[drawn.y.astype(int)]).sum()
 
-    data = client(size, capacity)
-    run = jax.jit(
-        lambda key: descend(loss, jnp.zeros(size), data, key, lr=1.0, batch=batch, **steps_or_epochs, **options)
-    )
-    return np.asarray(run(jax.random.key(seed)))
+    run = jax.jit(lambda data, key: descend(loss, jnp.zeros(20), data, key, lr=1.0, batch=batch, **count))
+    return np.asarray(run(client(size), jax.random.key(seed)))[:size]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 32])
@@ -156,6 +155,16 @@ def test_the_number_of_steps_may_be_traced():
         np.testing.assert_allclose(go(n, None), 3 + 7 / 2**n, rtol=1e-6)
         np.testing.assert_allclose(go(99, n), 3 + 7 / 2**n, rtol=1e-6)
     assert go._cache_size() == 2
+
+
+@pytest.mark.parametrize("count", [{"steps": 5}, {"steps": 0}, {"epochs": 2}], ids=["steps", "none", "epochs"])
+def test_draws_planned_ahead_are_the_draws_of_each_step(monkeypatch, count):
+    data = dataclasses.replace(client(7), size=7)  # a size that is known: epochs are then a known number of steps too
+    ahead, stepwise = [], []
+    for result, planned in ((ahead, 1 << 16), (stepwise, 0)):
+        monkeypatch.setattr(local_work, "PLANNED_DRAWS", planned)
+        result.append(descend(squares, jnp.float32(10), data, jax.random.key(0), lr=0.3, batch=3, **count))
+    np.testing.assert_array_equal(ahead, stepwise)
 
 
 def test_a_shift_adds_to_the_gradient():

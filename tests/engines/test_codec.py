@@ -134,7 +134,9 @@ def test_the_right_hash_does_not_save_wrong_names(names):
         decode(SCHEMA, forged({name: np.zeros(1, np.float32) for name in names}))
 
 
+NUMBERS = ["[]", "9" * 5000]
 HEADERS = [
+    *(f'{{"round": {number}}}' for number in NUMBERS),
     "[1]",
     "7",
     "null",

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apiece.engines.codec import decode, schema_of
+from apiece.engines.codec import decode, encode, schema_of
 from apiece.engines.cohort import Participation
 from apiece.engines.contact import key_of, keys
 from apiece.engines.remote import ClientHalf, ServerHalf, agree, run
@@ -63,8 +63,6 @@ def test_a_reply_from_a_client_of_no_examples_never_matters(averaging):
     before = jax.tree.map(np.asarray, server.server)
     wires = {i: clients[i].answer(server.message(i)) for i in (0, 1)}
     nan = jax.tree.map(lambda leaf: leaf * np.nan, before)
-    from apiece.engines.codec import encode
-
     wires[2] = encode(server.terms.reply, nan, {"round": server.round, "examples": 0})
     server.merge(wires)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server.server))

@@ -1,6 +1,7 @@
 """The fast engine: one compile, the right rows, the work divided, and any way of cutting a run the same run."""
 
 from collections import Counter
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +88,8 @@ STEPS, LR, LAM = 2, 0.2, 0.5
 
 def quadratic_engine(factory, build=None, **how):
     loss = objective(quadratic(2), "custom").loss
-    build = build or (lambda hyper, round: factory(loss, steps=STEPS, lr=LR, batch=0, lam=LAM))
+    pull = {"lam": LAM} if factory is ditto else {}
+    build = build or (lambda hyper, round: factory(loss, steps=STEPS, lr=LR, batch=0, **pull))
     return Vectorized(build, H, B, np.arange(10), **how)
 
 
@@ -140,10 +142,7 @@ def test_clients_that_forget_begin_anew_each_round(x64):
 
 def test_a_client_that_forgets_enrolls_from_the_message_of_the_round(x64):
     """Scaffold without memory: every c_i is zero when the round begins."""
-    loss = objective(quadratic(2), "custom").loss
-    engine = quadratic_engine(
-        None, build=lambda hyper, round: scaffold(loss, steps=STEPS, lr=LR, batch=0), stateless=True
-    )
+    engine = quadratic_engine(scaffold, stateless=True)
     run = engine.advance(engine.start(quadratic(2).init, 0), 3)
     x, c = np.zeros(2), np.zeros(2)
     for _ in range(3):
@@ -157,11 +156,8 @@ def test_a_client_that_forgets_enrolls_from_the_message_of_the_round(x64):
 
 
 def test_scaffold_knows_what_share_of_the_population_answered(x64):
-    loss = objective(quadratic(2), "custom").loss
     who = Participation(size=4)
-    engine = quadratic_engine(
-        None, build=lambda hyper, round: scaffold(loss, steps=STEPS, lr=LR, batch=0), participation=who
-    )
+    engine = quadratic_engine(scaffold, participation=who)
     run = engine.advance(engine.start(quadratic(2).init, 1), 5)
     x, c, own = np.zeros(2), np.zeros(2), np.zeros((9, 2))
     for r in range(5):
@@ -207,7 +203,7 @@ def mean_of_labels(weights):
 
 
 def test_a_reply_counts_by_examples_or_by_client():
-    means = [Y[a:b].mean() for a, b in zip(OFFSETS[:-1], OFFSETS[1:], strict=True)]
+    means = [Y[a:b].mean() for a, b in pairwise(OFFSETS)]
     assert mean_of_labels("examples") == pytest.approx(Y.mean(), abs=1e-6)
     assert mean_of_labels("uniform") == pytest.approx(np.mean(means), abs=1e-6)
 

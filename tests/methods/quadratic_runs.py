@@ -1,5 +1,6 @@
 """Runs of catalog methods on clients with quadratic losses, in float64, on either engine."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -54,8 +55,7 @@ def _vectorized(build, x, y, offsets, init, legs, participation, seed):
 def _remote(build, x, y, offsets, init, legs, participation, seed):
     terms = agree(build, init, (x, y), seed)
     most = int(np.diff(offsets).max())
-    pairs = zip(offsets[:-1], offsets[1:], strict=True)
-    clients = [ClientHalf(terms, i, x[a:z], y[a:z], most) for i, (a, z) in enumerate(pairs)]
+    clients = [ClientHalf(terms, i, x[a:z], y[a:z], most) for i, (a, z) in enumerate(pairwise(offsets))]
     server, servers, models = ServerHalf(terms, len(clients)), [], []
     for leg in legs:
         run_remote(server, clients, leg, participation)

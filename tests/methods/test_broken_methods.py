@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from apiece import tree
+from apiece.errors import UserError
 from apiece.local import full_gradient, gradient
 from apiece.methods import fed_avg
 from apiece.protocol import Batch
@@ -227,3 +228,23 @@ def test_the_sound_method_they_are_made_of_passes():
 def test_a_method_without_numbers_to_trace_passes():
     checked = check_method(lambda loss: one_step(loss, 0.1), engines=["remote"])
     assert all("on the vectorized engine" not in name for name in checked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [(dict(checks=["forgeting_is_legal"]), "forgetting_is_legal"), (dict(engines=["remot"]), "remote")],
+)
+def test_a_misspelt_check_or_engine_is_named(asked, remedy):
+    with pytest.raises(UserError, match=f"did you mean '{remedy}'"):
+        check_method(sound, **asked)
+
+
+def test_options_reach_the_factory_and_hyper_parameters_can_be_chosen():
+    given = []
+
+    def factory(loss, *, steps=20, lr=0.1, decay=0.5, name="x"):
+        given.append((steps, lr, decay, name))
+        return one_step(loss, lr)
+
+    check_method(factory, engines=(), options={"name": "y"}, hyper={"lr": 0.3}, checks=["states_keep_their_shapes"])
+    assert set(given) == {(3, 0.3, 0.5, "y")}

@@ -2,9 +2,21 @@
 
 import numpy as np
 import pytest
-
 from golden import (
-    B, H, P, U, centre_problem, descend, ditto, fed_avg, fed_clup, fed_prox, local_optima, pfedme, pooled_optimum, prox,
+    B,
+    H,
+    P,
+    U,
+    centre_problem,
+    descend,
+    ditto,
+    fed_avg,
+    fed_clup,
+    fed_prox,
+    local_optima,
+    pfedme,
+    pooled_optimum,
+    prox,
     scaffold,
 )  # fmt: skip
 from quadratic_runs import ENGINES, trace

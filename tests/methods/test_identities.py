@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 from golden import (
-    B, H, centre_problem, fed_clup, local_optima, pooled_optimum, prox, random_problem,
+    B,
+    H,
+    centre_problem,
+    fed_clup,
+    local_optima,
+    pooled_optimum,
+    prox,
+    random_problem,
 )  # fmt: skip
 from quadratic_runs import trace
 

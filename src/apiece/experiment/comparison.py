@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data import Federation
+from apiece.data import SOURCES, Federation
 from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError
 from apiece.experiment import folder, record, setup, trial, tune
@@ -45,22 +45,27 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
         folder.new_folder(out)
     resolved = spec.model_dump()
     path = Path(spec.data.source)
-    if path.exists():  # so that the run can be continued from any folder
+    if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
     folder.write_json(out / "checkpoints" / "federation.json", fingerprint(place))
     with folder.replacing(out / "spec.toml") as temporary:
-        temporary.write_text(to_toml(resolved))
+        temporary.write_text(to_toml(resolved), encoding="utf-8")
     return _go(spec, place, out, watch)
 
 
-def resume(out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
+def resume(out: str | Path, watch: Watch = lambda what, done, total: None) -> Comparison:
     """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run."""
+    out = Path(out)
     if not (out / "spec.toml").exists():
         raise UserError(f"'{out}' is not a run folder: it has no spec.toml")
     spec = make_spec(read_values(out / "spec.toml"), str(out / "spec.toml"))
     place = setup.check(spec)
     known = out / "checkpoints" / "federation.json"
-    if not known.exists() or folder.read_json(known) != fingerprint(place):
+    if not known.exists():
+        raise UserError(
+            f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
+        )
+    if folder.read_json(known) != fingerprint(place):
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
     return _go(spec, place, out, watch)
 
@@ -83,10 +88,13 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         chosen = tune.best(tuning[name])
         trials[name] = {}
         for seed in spec.seeds:
-            trials[name][seed], note = _finished(bench, seed, chosen["options"], progress)
-            notes += [note] if note else []
+            trials[name][seed] = _finished(bench, seed, chosen["options"], progress)
+            notes += [f"{name}, seed {seed}: {note}"] if (note := trials[name][seed].note) else []
         if chosen["validation_loss"] is None and len(tuning[name]) > 1:
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
+    written = [out / name for name in ("rounds.parquet", "clients.parquet", "record.json")]
+    if all(path.exists() for path in written):  # finished before: where and by which version stays as it was
+        return Comparison(folder.read_json(written[-1]), out, trials, place)
     found = _record(spec, place, trials, tuning, notes)
     record.write_rounds(out / "rounds.parquet", trials)
     record.write_clients(out / "clients.parquet", place, trials)
@@ -133,26 +141,24 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
     return tried
 
 
-def _finished(
-    bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress"
-) -> tuple[trial.Outcome, str | None]:
+def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress") -> trial.Outcome:
     """The trial of one seed, from its file if it was finished before."""
     done, keep = bench.path(f"{seed}-done.safetensors"), bench.path(f"{seed}.safetensors")
     models = bench.out / "models" / f"{bench.name}-{seed}.safetensors"
     if done.exists() and models.exists():
         progress.skip(1)
-        return trial.load_outcome(done), None
+        return trial.load_outcome(done)
     progress.say(f"{bench.name}: seed {seed}")
     engine, place, plan = bench.engine, bench.place, bench.spec.train
     hyper = bench.hyper | options
     run, curve, seconds = trial.train(engine, place, hyper, seed, plan, bench.splits, keep=keep, tick=progress.tick)
     judged, arrays = trial.judge(engine, place, run, bench.splits)
     spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
-    outcome = trial.Outcome(judged, arrays, curve, spent | {"peak_memory_mb": record.peak_memory_mb()})
-    note = trial.save_models(models, engine, place, run)
+    spent["peak_memory_mb"] = record.peak_memory_mb()
+    outcome = trial.Outcome(judged, arrays, curve, spent, trial.save_models(models, engine, place, run))
     trial.save_outcome(done, outcome)
     keep.unlink(missing_ok=True)
-    return outcome, f"{bench.name}, seed {seed}: {note}" if note else None
+    return outcome
 
 
 def _record(
@@ -237,7 +243,7 @@ def compare(
         "tune": tune,
     }
     if isinstance(data, Federation):
-        make_spec(given, "compare")  # a mistake is found before anything is written
+        setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         folder.new_folder(out)
         source = str(data.save(out / "federation"))
         return run_spec(make_spec({**given, "data": {"source": source}}, "compare"), out, watch, fresh=False)

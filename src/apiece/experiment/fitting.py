@@ -94,7 +94,7 @@ def fit(
     (10,)
     """
     federation = federation or setup.federation_of(make_spec({}).data)
-    plan = make_spec({"train": {"rounds": rounds, **train}}, "fit").train
+    plan = make_spec({"train": {"rounds": rounds, **train}, "seeds": [seed]}, "fit").train
     model = (
         setup.model_of(ModelSpec(), federation) if model is None else accept(model, jnp.asarray(federation.train.x[:1]))
     )

@@ -1,13 +1,16 @@
 """From a spec to the things it names: federation, model, objective, engine."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import jax
 import numpy as np
+import pydantic
 
 from apiece.data import SOURCES, Federation, load, source
+from apiece.data import inspect as inspect_data
 from apiece.engines.cohort import Participation
 from apiece.engines.division import mesh_of, on_devices
 from apiece.engines.score import Examples
@@ -28,15 +31,44 @@ def federation_of(spec: DataSpec) -> Federation:
     """
     path = Path(spec.source)
     if spec.source in SOURCES:
+        check_options(f"data '{spec.source}'", SOURCES[spec.source], spec.options)
         federation = source(spec.source, **spec.options)
     elif path.exists():
+        check_options("own data", inspect_data, spec.options)
         federation = load(path, **spec.options)
     else:
         raise UserError(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
                         f"{suggest(spec.source, SOURCES)}")  # fmt: skip
+    return _with_new_clients(federation, spec)
+
+
+def _with_new_clients(federation: Federation, spec: DataSpec) -> Federation:
     if federation.new is None and spec.new_clients and federation.clients >= 10:
-        federation = federation.hold_out_clients(max(spec.new_clients, 1.01 / federation.clients), spec.seed)
+        return federation.hold_out_clients(max(spec.new_clients, 1.01 / federation.clients), spec.seed)
     return federation
+
+
+def check_options(what: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Raise a `UserError` for an option that `make` does not have, or whose value is of another type.
+
+    >>> from apiece.data import digits
+    >>> try: check_options("data 'digits'", digits, {"clients": "many"})
+    ... except UserError as error: print(error)
+    option 'clients' of data 'digits' = 'many' is wrong: input should be a valid integer
+    """
+    known = [name for name in inspect.signature(make).parameters if name != "path"]
+    hints = get_type_hints(make)
+    for name, value in options.items():
+        if name not in known:
+            tail = suggest(name, known) if known else "it takes none"
+            raise UserError(f"{what} has no option '{name}': {tail}")
+        try:
+            pydantic.TypeAdapter(hints[name]).validate_python(value, strict=True)
+        except pydantic.ValidationError as error:
+            said = error.errors()[0]["msg"].lower()
+            raise UserError(f"option '{name}' of {what} = {value!r} is wrong: {said}") from None
+        if name == "seed" and value < 0:
+            raise UserError(f"option 'seed' of {what} = {value} is wrong: a seed is not negative")
 
 
 def model_of(spec: ModelSpec, federation: Federation) -> Model:
@@ -100,6 +132,8 @@ def arena(federation: Federation, model: Model, judge: Objective | None = None) 
         x, y = (on_devices(_concatenated([getattr(s, name) for s in splits]), mesh) for name in ("x", "y"))
         return x, y, np.concatenate([[0], np.cumsum(sizes)])
 
+    if judge is None:
+        _check_outputs(model, federation)
     x, y, offsets = joined("train")
     ids = np.concatenate([side.ids for side in sides])
     splits = {part: joined(part) for part in ("validation", "test")}
@@ -108,7 +142,25 @@ def arena(federation: Federation, model: Model, judge: Objective | None = None) 
 
 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
+    # Of an empty split one row is made up, which no client owns: a program cannot gather from no rows at all.
+    arrays = arrays if sum(map(len, arrays)) else [np.zeros((1, *arrays[0].shape[1:]), arrays[0].dtype)]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _check_outputs(model: Model, federation: Federation) -> None:
+    """Outputs of another shape than the labels would be broadcast, and the loss be silently wrong."""
+    if federation.task == "custom":
+        return
+    example = jax.ShapeDtypeStruct((2, *federation.train.x.shape[1:]), federation.train.x.dtype)
+    try:
+        given = jax.eval_shape(lambda x: model.apply(model.init(jax.random.key(0)), x), example).shape[1:]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{model.name} does not take examples of shape {example.shape[1:]}: {error}") from None
+    targets = (len(federation.classes),) if federation.task == "classification" else federation.train.y.shape[1:]
+    if given != targets:
+        raise UserError(
+            f"{model.name} gives outputs of shape {given} an example; this {federation.task} needs {targets}"
+        )
 
 
 def engine_of(
@@ -136,10 +188,19 @@ def held_out(engine: Vectorized, place: Arena) -> dict[str, Examples]:
     return {part: engine.examples(*arrays) for part, arrays in place.splits.items()}
 
 
-def check(spec: Spec) -> Arena:
-    """Everything a spec names, made and fitted together, before anything is written."""
-    federation = federation_of(spec.data)
+def check(spec: Spec, federation: Federation | None = None) -> Arena:
+    """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
+    federation = federation_of(spec.data) if federation is None else _with_new_clients(federation, spec.data)
+    if not federation.test.rows:
+        raise UserError(f"{federation.name} has no test examples to compare methods on; give test a share")
+    if not federation.validation.rows and spec.tune > 1:
+        raise UserError(
+            f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
+        )
     place = arena(federation, model_of(spec.model, federation))
     Participation(spec.train.cohort, spec.train.probability).places(place.population)
-    jax.eval_shape(place.model.init, jax.random.key(0))
+    schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
+    for name, options in spec.methods.items():
+        build, hyper = bind(name, place.objective.loss, options)
+        build(hyper, 0)
     return place

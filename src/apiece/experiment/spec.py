@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -15,7 +15,7 @@ BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, sh
 class Part(pydantic.BaseModel):
     """A table of the spec: unknown keys are errors, values are checked and never guessed."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class DataSpec(Part):
@@ -24,14 +24,14 @@ class DataSpec(Part):
     source: str = "digits"
     options: dict[str, Any] = {}
     new_clients: float = pydantic.Field(0.1, ge=0, lt=1)
-    seed: int = 0
+    seed: int = pydantic.Field(0, ge=0)
 
 
 class ModelSpec(Part):
     """Which model; "auto" is softmax or linear regression, by the task."""
 
     name: Literal["auto", "linear", "softmax", "mlp", "quadratic"] = "auto"
-    hidden: list[int] = [128]
+    hidden: list[Annotated[int, pydantic.Field(ge=1)]] = [128]
 
 
 class TrainSpec(Part):
@@ -60,7 +60,8 @@ class Spec(Part):
     model: ModelSpec = pydantic.Field(default_factory=lambda: ModelSpec.model_validate({}))
     train: TrainSpec = pydantic.Field(default_factory=lambda: TrainSpec.model_validate({}))
     methods: dict[str, dict[str, Any]] = {}
-    seeds: list[int] = pydantic.Field([0, 1, 2], min_length=1)
+    # Randomness has 32 bits of seed: a larger one would silently be the same as a smaller one.
+    seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**32)]] = pydantic.Field([0, 1, 2], min_length=1)
     tune: int = pydantic.Field(8, ge=1)
     baselines: bool = True
 
@@ -138,7 +139,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in value.replace("\\", "\\\\"))
+        escaped = "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in value.replace("\\", "\\\\"))
         return '"' + escaped.replace('"', '\\"') + '"'
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"

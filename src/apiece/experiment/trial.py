@@ -32,6 +32,7 @@ class Outcome:
     arrays: dict[str, np.ndarray]
     curve: list[dict[str, float]]
     costs: dict[str, float]
+    note: str | None = None
 
     def scores(self, part: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """(values per example, offsets) of "validation" or "test", "loss" or "error"."""
@@ -124,14 +125,14 @@ def visit_costs(method: Method, place: Arena, run: Run, sizes: np.ndarray) -> di
 
 def save_outcome(path: Path, outcome: Outcome) -> None:
     """A finished trial, in one file."""
-    about = {"curve": outcome.curve, "costs": outcome.costs}
+    about = {"curve": outcome.curve, "costs": outcome.costs, "note": outcome.note}
     folder.write_arrays(path, {"judged": outcome.judged, **outcome.arrays}, about)
 
 
 def load_outcome(path: Path) -> Outcome:
     """A trial finished earlier."""
     arrays, about = folder.read_arrays(path)
-    return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"])
+    return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
 
 
 def save_models(path: Path, engine: Vectorized, place: Arena, run: Run) -> str | None:

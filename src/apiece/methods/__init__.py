@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 from apiece.methods.ditto import ditto
+from apiece.methods.fed_adam import fed_adam
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.fed_clup import fed_clup
 from apiece.methods.fed_prox import fed_prox
 from apiece.methods.ftfa import ftfa
 from apiece.methods.local import local
+from apiece.methods.maml_fl import maml_fl
 from apiece.methods.pfedme import pfedme
 from apiece.methods.rtfa import rtfa
 from apiece.methods.scaffold import scaffold
@@ -23,6 +25,8 @@ CATALOG: dict[str, Callable[..., Method]] = {
     "pfedme": pfedme,
     "scaffold": scaffold,
     "fed_clup": fed_clup,
+    "maml_fl": maml_fl,
+    "fed_adam": fed_adam,
 }
 
 __all__ = ["CATALOG", *CATALOG]

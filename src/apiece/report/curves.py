@@ -40,8 +40,8 @@ def curves_svg(name: str, curves: Sequence[Curve], x_label: str, y_label: str) -
     values = np.concatenate([v for c in curves for v in (c.low, c.high)] or [np.zeros(0)])
     values = values[np.isfinite(values)]
     log = bool(values.size and values.min() > 0 and values.max() / values.min() > 30)
-    height = top + 270
-    y = axis_over(values, height - 50, top + 24, log=log)
+    height = top + 276
+    y = axis_over(values, height - 50, top + 30, log=log)
     spread = np.concatenate([c.x for c in curves] or [np.zeros(0)])
     x = axis_over(np.append(spread, 0.0), 58.0, 466.0, room=0.02)._replace(low=0.0)
     parts = [*legend, *frame(x, y, x_label, y_label + (" (logarithmic)" if log else ""))]
@@ -76,7 +76,9 @@ def _line(curve: Curve, x: Axis, y: Axis) -> list[Markup]:
     colour, dash = look(curve.style)
     style = {"fill": "none", "stroke": colour, "stroke_width": 2.2, "stroke_dasharray": dash or "none"}
     if np.ptp(curve.x) == 0 and not curve.x.any():
-        level = float(y(_last(curve.mean)))
+        if not there[-1]:
+            return []
+        level = y.at(curve.mean[-1])
         return [tag("polyline", points=points([(x.start, level), (x.end, level)]), **style)]
     at, mean = x(curve.x), y(curve.mean)
     parts = [tag("polyline", points=points(zip(at[there], mean[there], strict=True)), **style)]

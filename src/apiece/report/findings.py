@@ -34,7 +34,7 @@ def ranking(run: Run, order: list[str]) -> list[str]:
     rest = [f"{name} {_score(run, name)}" for name in order[1:]]
     rest = rest if len(rest) <= NAMED else rest[:NAMED] + [f"{len(rest) - NAMED} more in the table"]
     best = "highest" if metric.higher else "lowest"
-    return [f"{order[0]} has the {best} test {metric.label}: {_score(run, order[0])}.", f"Then come {listed(rest)}."]
+    return [f"{order[0]} has the {best} test {metric.label}: {_score(run, order[0])}.", f"Next: {listed(rest)}."]
 
 
 def _score(run: Run, name: str, part: str = "test") -> str:
@@ -118,7 +118,7 @@ def against_local(run: Run, name: str) -> str:
     tied = found.get("naive_if_tied")
     if known(tied):
         text += (f", {equal:,} the same" if equal else "") + f", {down:,} worse"
-        text += f" (with no true difference, chance alone would make about {round(tied * gain.size):,} look worse)"
+        text += f" (with no true difference, chance alone would make {percent(tied)} look worse)"
     proved, share = round(found["hurt_proved"] * found["clients"]), percent(found["hurt_expected"])
     between = span(found.get("hurt_expected_low"), found.get("hurt_expected_high"))
     whom = "none is" if proved == 0 else f"{proved:,} {'is' if proved == 1 else 'are'}"

@@ -30,28 +30,28 @@ def gains_svg(strips: Sequence[Strip], *, points: str = "points", standalone: bo
     2
     """
     width, left, right, row, top = 540.0, 10.0, 10.0, 74.0, 8.0
-    height = top + row * len(strips) + 66
+    height = top + row * len(strips) + 50
     every = np.concatenate([s.values[np.isfinite(s.values)] for s in strips] or [np.zeros(0)])
     x = _around_zero(every, left + 10, width - right - 10)
     floor = top + row * len(strips)
     parts = [line(at, top + 4, at, floor) for at in x(x.ticks())]
     for k, strip in enumerate(strips):
         parts += _strip(strip, x, top + row * k, row, width - right)
-    zero = float(x(0))
+    zero = x.at(0.0)
     parts += [line(zero, top + 4, zero, floor, INK, stroke_width=1.5), line(left, floor, width - right, floor, SOFT)]
     for value, at in zip(x.ticks(), x(x.ticks()), strict=True):
         parts.append(label(number(value, sign=True), at, floor + 18, 13, text_anchor="middle", fill=SOFT))
     bold = {"font_weight": 600}
-    parts.append(label("← worse than alone", zero - 8, floor + 39, 13, text_anchor="end", fill=WORSE, **bold))
-    parts.append(label("better than alone →", zero + 8, floor + 39, 13, fill=BETTER, **bold))
-    parts.append(label(f"gain in {points}", width / 2, floor + 59, 13, text_anchor="middle", fill=SOFT))
+    parts.append(label("← worse than alone", left, floor + 40, 13, fill=WORSE, **bold))
+    parts.append(label("better than alone →", width - right, floor + 40, 13, text_anchor="end", fill=BETTER, **bold))
+    parts.append(label(f"gain, {points}", width / 2, floor + 40, 13, text_anchor="middle", fill=SOFT))
     about = "; ".join(f"{s.method}: {_in_words(s.values)}" for s in strips)
     title = f"Gain of every client over training alone, in {points}"
     return picture("gains", width, height, title, about, parts, standalone=standalone)
 
 
 def _around_zero(values: NDArray, start: float, end: float) -> Axis:
-    """An axis with zero on it and room for its words; a few clients far out do not squeeze the others."""
+    """An axis with zero well inside; a few clients far out do not squeeze the others."""
     if not values.size:
         return Axis(-1.0, 1.0, start, end)
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
@@ -59,7 +59,7 @@ def _around_zero(values: NDArray, start: float, end: float) -> Axis:
     inside = values[abs(values - middle) <= reach]
     low, high = min(0.0, float(inside.min())), max(0.0, float(inside.max()))
     span = (high - low) or 1.0
-    return Axis(min(low - 0.03 * span, -0.30 * span), max(high + 0.03 * span, 0.30 * span), start, end)
+    return Axis(min(low - 0.03 * span, -0.08 * span), max(high + 0.03 * span, 0.08 * span), start, end)
 
 
 def _strip(strip: Strip, x: Axis, top: float, row: float, right: float) -> list[Markup]:
@@ -85,7 +85,7 @@ def _strip(strip: Strip, x: Axis, top: float, row: float, right: float) -> list[
         hint = tag("title", strip.hint(int(client)))
         dot = {"cx": float(cx), "cy": float(middle + dy), "r": radius, "fill": colour, "fill_opacity": 0.6}
         parts.append(tag("circle", hint, **dot))
-    tick = float(np.clip(x(median), x.start, x.end))
+    tick = float(np.clip(x.at(median), x.start, x.end))
     parts.append(line(tick, middle - 22, tick, middle + 22, INK, stroke_width=2.5))
     for beyond, edge, way in ((values < x.low, x.start, -1), (values > x.high, x.end, 1)):
         if beyond.any():

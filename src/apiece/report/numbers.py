@@ -133,5 +133,5 @@ def listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
-def _typeset(text: str, plus: bool) -> str:
+def _typeset(text: str, plus: Any) -> str:
     return ("+" if plus else "") + text.replace("-", "−")

@@ -47,7 +47,7 @@ def write_picture(run_folder: Path, path: Path) -> Path:
     """
     figure = gains_figure(read_run(Path(run_folder)), standalone=True)
     if figure is None:
-        raise UserError(f"no gains to draw: '{run_folder}' has no method beside 'local'")
+        raise UserError(f"no gains to draw: '{run_folder}' has no method that can be compared with 'local'")
     with replacing(Path(path)) as temporary:
         temporary.write_text(figure.svg + "\n", encoding="utf-8", errors="replace")
     return Path(path)

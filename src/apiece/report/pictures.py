@@ -23,9 +23,9 @@ class Figure(NamedTuple):
 
 
 def gains_figure(run: Run, standalone: bool = False) -> Figure | None:
-    """The gain of every training client over training alone, or None without `local` or anything beside it."""
+    """The gain of every training client over training alone, or None if no method can be compared with `local`."""
     order = [name for name in run.ordered() if name != "local" and name in run.clients]
-    if "local" not in run.methods or not order:
+    if not any(np.isfinite(run.clients[name].gain).any() for name in order):
         return None
     strips, most = [], 0
     for name in order:
@@ -33,7 +33,7 @@ def gains_figure(run: Run, standalone: bool = False) -> Figure | None:
         old = np.flatnonzero(~clients.new)
         strips.append(Strip(name, clients.gain[old], partial(_gain_hint, clients, old)))
         most = max(most, int(np.isfinite(clients.gain[old]).sum()))
-    points = "points of accuracy" if run.metric.higher else "points (hundredths of the targets' variance)"
+    points = "points of accuracy" if run.metric.higher else "points"
     return Figure(gains_svg(strips, points=points, standalone=standalone), _gains_caption(run, order[0], most))
 
 
@@ -42,6 +42,7 @@ def _gains_caption(run: Run, name: str, most: int) -> str:
     tests = clients.test[~clients.new & (clients.test > 0)]
     caption = "A dot is a client" + (f", its gain the mean over {run.seeds} seeds" if run.seeds > 1 else "")
     caption += ". The bar is the median, the grey box the middle half of the clients."
+    caption += "" if run.metric.higher else " A point is a hundredth of the variance of the test targets."
     if most > DOTS:
         caption += f" Of {most:,} clients {DOTS} are drawn, evenly in the order of their gains."
     if tests.size:
@@ -121,8 +122,8 @@ def sizes_figure(run: Run) -> Figure | None:
     best = beside_local(run) or scored[0]
     alone = "local" if "local" in scored and best != "local" else None
     unit = f", {run.metric.unit}" if run.metric.unit else ""
-    names = f"{best} and {alone}" if alone else best
-    caption = f"Every training client under {names}; dots stand a little aside so that none hides another."
+    aside = f"{best} to the left of the client's size, {alone} to the right" if alone else "to the left of their size"
+    caption = f"Every training client. Dots stand a little aside so that they can be seen: {aside}."
     if len(run.clients[best].ids) >= 30:
         caption += " Lines: means of six equal groups of clients, by size." if _sizes_differ(run.clients[best]) else ""
     second = _series(run, alone) if alone else None

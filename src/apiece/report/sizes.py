@@ -30,23 +30,23 @@ def sizes_svg(first: Series, second: Series | None, x_label: str, y_label: str) 
     3
     """
     both = [series for series in (first, second) if series is not None]
-    legend, top = legend_of([(series.method, style) for style, series in enumerate(both)], 640.0, dots=True)
+    legend, top = legend_of([(series.method, style) for style, series in enumerate(both)], 540.0, dots=True)
     sizes = np.concatenate([series.sizes for series in both])
     values = np.concatenate([series.values for series in both])
     sizes = sizes[np.isfinite(values) & (sizes > 0)]
     log = bool(sizes.size and sizes.max() / sizes.min() > 20)
     height = top + 320
-    x = axis_over(sizes, 58.0, 626.0, log=log)
+    x = axis_over(sizes, 58.0, 528.0, log=log)
     if not log and sizes.size:  # a federation of equals: no axis of half examples
         x = x._replace(low=min(x.low, sizes.min() - 2), high=max(x.high, sizes.max() + 2))
-    y = axis_over(values, height - 50, top + 24)
+    y = axis_over(values, height - 50, top + 30)
     parts = [*legend, *frame(x, y, x_label + (" (logarithmic)" if log else ""), y_label)]
     for style, series in enumerate(both):
         parts += _scatter(series, x, y, style)
     for style, series in enumerate(both):
         parts += _grouped(series, x, y, style)
     about = f"{' and '.join(series.method for series in both)}, {counted(len(first.sizes), 'client')}"
-    return picture("sizes", 640.0, height, f"{y_label} against {x_label}", about, parts)
+    return picture("sizes", 540.0, height, f"{y_label} against {x_label}", about, parts)
 
 
 def _scatter(series: Series, x: Axis, y: Axis, style: int) -> list[Markup]:
@@ -61,7 +61,7 @@ def _scatter(series: Series, x: Axis, y: Axis, style: int) -> list[Markup]:
     aside = np.random.default_rng(0).uniform(1, max(room, 6.0), len(series.values)) * (1 if hollow else -1)
     at = np.clip(x(series.sizes) + aside, x.start, x.end)
     return [
-        tag("circle", tag("title", series.hint(int(i))), cx=float(at[i]), cy=float(y(series.values[i])), r=3.5, **paint)
+        tag("circle", tag("title", series.hint(int(i))), cx=float(at[i]), cy=y.at(series.values[i]), r=3.5, **paint)
         for i in there
     ]
 

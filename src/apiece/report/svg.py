@@ -87,6 +87,10 @@ class Axis(NamedTuple):
             values, low, high = np.log(np.maximum(values, self.low)), math.log(low), math.log(high)
         return self.start + (values - low) / (high - low) * (self.end - self.start)
 
+    def at(self, value: float) -> float:
+        """The pixel of one value."""
+        return float(self(np.array([value]))[0])
+
     def ticks(self, wanted: int = 6) -> list[float]:
         """Round values inside the axis: steps of 1, 2 or 5; on a logarithmic axis 1, 2, 5, or powers of ten.
 
@@ -117,13 +121,14 @@ def axis_over(given: ArrayLike, start: float, end: float, *, log: bool = False, 
     if log:
         by = max((high / low) ** room, 1.05)
         return Axis(low / by, high * by, start, end, True)
-    by = room * (high - low) or 0.1 * abs(high) or 1.0
+    largest = max(abs(low), abs(high))
+    by = room * (high - low) if high - low > 1e-6 * largest else 0.1 * largest or 1.0
     return Axis(low - by, high + by, start, end)
 
 
 def frame(x: Axis, y: Axis, x_label: str, y_label: str) -> list[Markup]:
     """Grid lines, ticks and the names of both axes; the vertical name stands above the axis, to be read upright."""
-    parts = [label(y_label, x.start - 48, y.end - 10, 12, fill=SOFT)]
+    parts = [label(y_label, x.start - 48, y.end - 16, 12, fill=SOFT)]
     for value, at in zip(y.ticks(), y(y.ticks()), strict=True):
         parts += [line(x.start, at, x.end, at)]
         parts += [label(number(value), x.start - 6, at + 4, 12, text_anchor="end", fill=SOFT)]

@@ -76,7 +76,8 @@ def hurt_table(run: Run) -> Table | None:
         if not found:
             continue
         if found.get("diverged"):
-            rows.append([name, "diverged", *[DASH] * (len(heads) - 2)])
+            why = "diverged" if run.score(name) is None else "local diverged"
+            rows.append([name, why, *[DASH] * (len(heads) - 2)])
             continue
         between = span(found.get("hurt_expected_low"), found.get("hurt_expected_high"))
         tied = found.get("naive_if_tied")

@@ -1,0 +1,199 @@
+"""The page: true to the record, whole, self-contained, and safe whatever the clients are called."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_runs import fake_run
+
+from apiece.errors import UserError
+from apiece.evaluate import paired_interval
+from apiece.report import write_report
+from apiece.report.numbers import fixed
+
+EVIL = "<script>alert(1)</script>"
+NINE = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "fed_clup")
+CASES = {
+    "classification": {"new": 3},
+    "regression": {"task": "regression", "new": 2},
+    "one_seed": {"seeds": 1},
+    "sampled": {"sampling_error": 0.01},
+    "diverged": {"diverged": ("ditto",)},
+    "local_diverged": {"diverged": ("local",)},
+    "all_diverged": {"diverged": ("local", "fed_avg", "ditto")},
+    "without_local": {"methods": ("fed_avg", "ditto")},
+    "only_local": {"methods": ("local",)},
+    "one_client": {"clients": 1},
+    "one_of_everything": {"clients": 1, "seeds": 1, "methods": ("ditto",)},
+    "nine_methods": {"methods": NINE},
+    "evil": {"clients": 2, "ids": [EVIL, '"><img src=x onerror=alert(1)>\x00'], "name": EVIL},
+}
+
+
+def page(folder: Path, **about) -> str:
+    fake_run(folder, **about)
+    path = write_report(folder)
+    assert path == folder / "report.html"
+    return path.read_text(encoding="utf-8")
+
+
+def text_of(html: str) -> str:
+    """What a reader sees, on one line, with plain spaces."""
+    plain = re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL)
+    return " ".join(plain.replace("&#39;", "'").split())
+
+
+class Structure(HTMLParser):
+    """Which elements are open, and everything that was ever opened."""
+
+    VOID = ("meta", "link", "br", "img", "hr")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict]] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag, f"</{tag}> closes something else at {self.getpos()}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_run_makes_a_whole_self_contained_page(case, tmp_path):
+    html = page(tmp_path, **CASES[case])
+    found = Structure(html)
+    assert found.open == []
+    tags = [tag for tag, _ in found.seen]
+    assert not {"script", "img", "link", "iframe", "object"} & set(tags)
+    assert not re.search(r"https?:|@import|url\(", html)
+    assert not any({"src", "href", "onerror", "onclick"} & set(attributes) for _, attributes in found.seen)
+    assert not re.search(r"\b(nan|inf|None|null|undefined)\b", text_of(html))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tables_and_pictures_can_be_read_aloud(case, tmp_path):
+    html = page(tmp_path, **CASES[case])
+    found = Structure(html).seen
+    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in found if tag == "th")
+    for tag, attributes in found:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert set(attributes["aria-labelledby"].split()) <= set(ids)
+
+
+def test_the_page_shows_the_numbers_of_the_record(tmp_path):
+    record = fake_run(tmp_path, new=3)
+    text = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    for method in record["methods"].values():
+        for part, statistic in (("test", "mean_weighted"), ("test", "worst10"), ("new_clients", "mean_weighted")):
+            found = method["summary"][part]["accuracy"][statistic]
+            assert f"{100 * found['mean']:.1f} ± {100 * found['half_width']:.1f}" in text
+    hurt = record["methods"]["ditto"]["hurt"]
+    assert f"{round(hurt['hurt_proved'] * 12)} of 12" in text
+    assert f"({100 * hurt['naive_if_tied']:.0f} %)" in text
+    assert "1.5 MB" in text
+    assert "lr = 0.125" in text
+    assert "0.4321 (chosen)" in text
+    assert "apiece resume" in text
+
+
+def test_methods_are_ordered_by_test_result_and_told_apart_only_by_the_paired_interval(tmp_path):
+    record = fake_run(tmp_path)
+    text = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    scores = {
+        name: [100 * one["metrics"]["test"]["accuracy"]["mean_weighted"] for one in method["seeds"]]
+        for name, method in record["methods"].items()
+    }
+    order = sorted(scores, key=lambda name: -np.mean(scores[name]))
+    assert f"{order[0]} has the highest test accuracy" in text
+    assert [text.index(f"{name} {fixed(np.mean(scores[name]))} ± ") for name in order[1:]] == sorted(
+        text.index(f"{name} {fixed(np.mean(scores[name]))} ± ") for name in order[1:]
+    )
+    low = min(paired_interval(scores[order[0]], scores[name]).low for name in order[1:])
+    assert ("is not told apart by 3 seeds from" in text) == (low <= 0)
+
+
+def test_one_seed_has_no_interval_and_says_so(tmp_path):
+    text = text_of(page(tmp_path, seeds=1))
+    assert "One seed: no interval" in text
+    assert "±" not in text
+
+
+def test_regression_shows_errors_and_the_share_explained(tmp_path):
+    record = fake_run(tmp_path, task="regression")
+    text = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "has the lowest test mean squared error" in text
+    assert "accuracy" not in text
+    assert f"{record['methods']['ditto']['summary']['test']['r2']['mean']:.3f} ±" in text
+
+
+def test_a_diverged_method_is_named_and_stands_last(tmp_path):
+    text = text_of(page(tmp_path, diverged=("fed_avg",)))
+    assert "fed_avg diverged: a model gave no finite number" in text
+    assert "fed_avg diverged –" in text
+    assert "A line ends where a seed diverged (fed_avg)" in text
+
+
+def test_without_local_nobody_is_called_hurt(tmp_path):
+    text = text_of(page(tmp_path, methods=("fed_avg", "ditto")))
+    assert "proved hurt" not in text
+    assert "Nothing to compare" in text
+
+
+def test_who_looks_worse_is_counted_only_beside_what_chance_makes_of_a_tie(tmp_path):
+    text = text_of(page(tmp_path))
+    assert re.search(r"Of 12 clients, \d+ scores? better with \w+ than trained alone.* worse \(with no true", text)
+    assert "look worse (if tied)" in text
+
+
+def test_names_are_text_never_markup(tmp_path):
+    html = page(tmp_path, **CASES["evil"])
+    assert EVIL not in html
+    assert "<img" not in html
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3  # the title, the federation, the client
+    assert "\x00" not in html
+
+
+def test_long_names_are_cut(tmp_path):
+    html = page(tmp_path, clients=1, ids=["x" * 10_000])
+    assert "x" * 100 not in html
+
+
+def test_20000_clients_fit_into_two_megabytes(tmp_path):
+    html = page(tmp_path, clients=20_000, methods=NINE, seeds=1)
+    assert len(html) < 2_000_000
+    assert "Of 20,000 clients 400 are drawn" in text_of(html)
+    assert "the first 200 of 20,000 clients" in text_of(html)
+
+
+def test_the_page_is_made_again_the_same(tmp_path):
+    first = page(tmp_path)
+    assert write_report(tmp_path).read_text(encoding="utf-8") == first
+
+
+def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path):
+    first = page(tmp_path)
+    (tmp_path / "rounds.parquet").write_bytes(b"not a table")
+    with pytest.raises(UserError, match="cannot be read"):
+        write_report(tmp_path)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == first
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("name", ["record.json", "rounds.parquet", "clients.parquet"])
+def test_an_unfinished_run_is_named(name, tmp_path):
+    fake_run(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(UserError, match=name):
+        write_report(tmp_path)
