@@ -1,6 +1,6 @@
 """Data of your own: a CSV file with a client column, arrays you already have, and a federation kept on disk.
 
-    python examples/own_data.py
+Run it: python examples/own_data.py
 """
 
 import tempfile

@@ -3,7 +3,7 @@
 The idea is APFL's (Deng, Kamani, Mahdavi 2020), with a fixed share and one simplification: while a client trains its
 own part v, the shared part x stays as it was received. The text of docs/how-to-add-a-method.md goes through this file.
 
-    python examples/own_method.py
+Run it: python examples/own_method.py
 """
 
 import jax
@@ -59,10 +59,11 @@ def golden(rounds: int, share: float, steps: int, lr: float) -> np.ndarray:
 
 
 def models(method, **options) -> np.ndarray:
-    """Everybody's model after three rounds on those three clients, by apiece."""
+    """Everybody's model after three rounds on those three clients, by apiece, in float64."""
     options = {"steps": 2, "lr": 0.1, "batch": 0, **options}
-    result = apiece.fit(method, federation=apiece.data.source("quadratics"), rounds=3, options=options)
-    return np.array([result.personal(name) for name in "012"])
+    with jax.enable_x64(True):
+        result = apiece.fit(method, federation=apiece.data.source("quadratics"), rounds=3, options=options)
+        return np.array([result.personal(name) for name in "012"])
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from apiece.report import write_report
 
 
 @pytest.fixture(scope="session")
-def shared_place(tmp_path_factory, worker_id="master"):
+def shared_place(tmp_path_factory):
     """A folder that all workers of one test session share."""
     base = tmp_path_factory.getbasetemp()
-    place = base.parent if base.name.startswith("popen-") else base
-    return place
+    return base.parent if base.name.startswith("popen-") else base
 
 
 @pytest.fixture(scope="session")

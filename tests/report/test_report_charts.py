@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def circles(svg: str) -> list[float]:
-    return [float(x) for x in re.findall(r'<circle[^>]* cx="([-\d.]+)"', svg.replace("<circle cx", "<circle  cx"))]
+    return [float(x) for x in re.findall(r'<circle cx="([-\d.]+)"', svg)]
 
 
 def test_the_picture_is_a_file_of_its_own_on_a_white_ground(tmp_path):
@@ -40,7 +40,9 @@ def test_without_gains_there_is_no_picture(tmp_path):
 
 def test_a_larger_gain_stands_farther_right():
     values = np.array([-3.0, 0.0, 2.0, 9.0])
-    assert circles(gains_svg([Strip("a", values, str)])) == sorted(circles(gains_svg([Strip("a", values, str)])))
+    at = circles(gains_svg([Strip("a", values, str)]))
+    assert len(at) == 4
+    assert at == sorted(at)
 
 
 def test_a_client_far_out_becomes_an_arrow_and_does_not_squeeze_the_others():

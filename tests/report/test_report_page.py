@@ -105,7 +105,7 @@ def test_the_page_shows_the_numbers_of_the_record(tmp_path):
     assert "1.5 MB" in text
     assert "lr = 0.125" in text
     assert "0.4321 (chosen)" in text
-    assert "apiece resume" in text
+    assert f"apiece resume {tmp_path.name}" in text
 
 
 def test_methods_are_ordered_by_test_result_and_told_apart_only_by_the_paired_interval(tmp_path):

@@ -109,7 +109,12 @@ def against(trials: Trials, place: Arena, name: str, other: str) -> dict[str, fl
     if not seeds or name == other:
         return None
     scale = error_scale(place, trials[name][seeds[0]])
-    mean = lambda outcome: 100 * float(np.mean(outcome.scores("test", "error")[0])) / scale
+
+    def mean(outcome: Outcome) -> float:
+        errors, offsets = outcome.scores("test", "error")
+        trained = np.repeat(outcome.judged < place.population, np.diff(offsets))
+        return 100 * float(errors[trained].mean(dtype=np.float64)) / scale
+
     return _interval(paired_interval([mean(trials[name][s]) for s in seeds], [mean(trials[other][s]) for s in seeds]))
 
 

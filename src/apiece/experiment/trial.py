@@ -61,7 +61,7 @@ def train(
     if keep is not None and keep.exists():
         run, curve, seconds = _restored(keep, run, engine)
         tick(run.round)
-    watched = _sample(place.population, plan.evaluate_clients, seed)
+    watched = _sample(place.population, plan.evaluate_clients)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
@@ -80,7 +80,7 @@ def judge(engine: Vectorized, place: Arena, run: Run, splits: dict[str, Examples
 
     New clients are always among the judged; of a very large population a sample is.
     """
-    old = _sample(place.population, JUDGED_AT_MOST, run.seed)
+    old = _sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     arrays: dict[str, np.ndarray] = {}
     for part, (loss, error) in engine.outcomes(run, judged, place.objective.outcomes, splits).items():
@@ -167,10 +167,11 @@ def _look(engine: Vectorized, run: Run, place: Arena, who: np.ndarray, split: Ex
     }
 
 
-def _sample(population: int, most: int, seed: int) -> np.ndarray:
+def _sample(population: int, most: int) -> np.ndarray:
+    """Everybody, or a sample that is the same for all seeds and methods, so that they can be compared client by client."""
     if population <= most:
         return np.arange(population)
-    return np.sort(np.random.default_rng([seed, population]).choice(population, most, replace=False))
+    return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))
 
 
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:

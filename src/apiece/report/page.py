@@ -1,5 +1,6 @@
 """From a run folder to report.html: numbers to text and pictures, text and pictures into the template."""
 
+import shlex
 from pathlib import Path
 
 import jinja2
@@ -11,6 +12,7 @@ from apiece.report.findings import findings
 from apiece.report.numbers import counted
 from apiece.report.pictures import figures, gains_figure
 from apiece.report.run import Run, read_run
+from apiece.report.svg import clean
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("apiece", "report"),
@@ -34,7 +36,7 @@ def write_report(run_folder: Path) -> Path:
     path = run_folder / "report.html"
     html = render(read_run(run_folder))
     with replacing(path) as temporary:
-        temporary.write_text(html, encoding="utf-8", errors="replace")
+        temporary.write_text(html, encoding="utf-8")
     return path
 
 
@@ -49,7 +51,7 @@ def write_picture(run_folder: Path, path: Path) -> Path:
     if figure is None:
         raise UserError(f"no gains to draw: '{run_folder}' has no method that can be compared with 'local'")
     with replacing(Path(path)) as temporary:
-        temporary.write_text(figure.svg + "\n", encoding="utf-8", errors="replace")
+        temporary.write_text(figure.svg + "\n", encoding="utf-8")
     return Path(path)
 
 
@@ -57,7 +59,7 @@ def render(run: Run) -> str:
     """The page of a run, as text."""
     record, federation = run.record, run.record["federation"]
     client_rows, clients = tables.client_table(run) if run.clients else (None, 0)
-    return TEMPLATES.get_template("page.html").render(
+    page = TEMPLATES.get_template("page.html").render(
         run=run,
         metric=run.metric,
         title=federation["name"],
@@ -67,6 +69,7 @@ def render(run: Run) -> str:
             counted(run.seeds, "seed"),
             record["model"],
         ],
+        command_folder=shlex.quote(run.name),
         findings=findings(run),
         figures=figures(run),
         results=tables.results(run),
@@ -82,3 +85,4 @@ def render(run: Run) -> str:
         notes=record.get("notes") or [],
         tuned=record["spec"].get("tune", 0),
     )
+    return clean(page)

@@ -34,7 +34,16 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, float | np.floating):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return escape(NOT_XML.sub("\N{REPLACEMENT CHARACTER}", str(value)))
+    return escape(clean(str(value)))
+
+
+def clean(text: str) -> str:
+    """The text without the characters that no XML or HTML file may hold: control codes, halves of pairs.
+
+    >>> clean("a\\x00b") == "a\N{REPLACEMENT CHARACTER}b"
+    True
+    """
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def label(text: str, x: float, y: float, size: float = 13, **attributes: Any) -> Markup:
