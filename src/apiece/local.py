@@ -164,7 +164,7 @@ def descend(
     count = steps_taken(data, steps, epochs, batch)
     per_epoch = 1 if epochs is None else steps_taken(data, 1, 1, batch)
     which = lambda k: places(data, shuffle, batch, k // per_epoch, k % per_epoch)
-    if batch and isinstance(count, int) and count * batch <= PLANNED_DRAWS:
+    if batch and isinstance(count, int) and 0 < count * batch <= PLANNED_DRAWS:
         planned = jax.vmap(which)(jnp.arange(count))  # the same draws, a quarter cheaper than one step at a time
         which = lambda k: tree.take(planned, k)
 

@@ -213,18 +213,15 @@ class Case:
         terms = self.terms(fresh)
         server = ServerHalf(terms, POPULATION)
         clients = [self.client(terms, i, poisoned=owners is not None) for i in range(len(SIZES))]
-        for k in range(len(schedule)):
-            run_remote(server, clients, 1, Chosen(schedule=(*((),) * k, schedule[k])))
-            if stateless:
-                [client.forget() for client in clients]
+        for _ in schedule:
+            run_remote(server, clients, 1, Chosen(schedule=schedule))
+            for client in clients if stateless else ():
+                client.forget()
         visits = max(1, len(schedule))
-        used = [client.personal(server.message(client.i), visits) for client in clients] if models else []
-        states = [_state(client) for client in clients[: 0 if stateless else POPULATION]]
-        rows = (
-            tree.stack(states) if states else jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape)), _state(clients[0]))
-        )
+        used = tree.stack([client.personal(server.message(client.i), visits) for client in clients]) if models else ()
+        states, enrolled_with = tree.stack([_state(client) for client in clients[:POPULATION]])
         inner, replies = server.server[0], tree.take(server.server[1], np.arange(POPULATION))
-        return jax.tree.map(np.asarray, Outcome(inner, replies, *rows, tree.stack(used) if used else ()))
+        return jax.tree.map(np.asarray, Outcome(inner, replies, states, enrolled_with, used))
 
 
 class Shapes(NamedTuple):
@@ -618,8 +615,8 @@ def _check_shapes(when: str, shapes: Shapes) -> None:
 
 
 def _check_like(what: str, actual: Tree, expected: Tree) -> None:
-    structures = jax.tree.structure(actual), jax.tree.structure(expected)
-    assert structures[0] == structures[1], f"{what} has another structure: {structures[0]}, not {structures[1]}"
+    found, wanted = str(jax.tree.structure(actual)), str(jax.tree.structure(expected))
+    assert found == wanted, f"{what} has another structure: {found}, not {wanted}"
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
         there = jax.tree_util.keystr(path)
         assert a.shape == b.shape, f"{what} has the shape {a.shape}{there}, not {b.shape}"

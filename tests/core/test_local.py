@@ -73,10 +73,14 @@ def test_each_step_and_each_epoch_draws_anew():
     assert len(firsts) == 30
 
 
-@given(st.integers(1, 300), st.integers(0, 2**32 - 1), st.integers(0, 1000))
+@jax.jit
+def first_300(seed, size, order):
+    return shuffler(jax.random.key(seed), size)(order, jnp.arange(300) % size)
+
+
+@given(st.integers(1, 300), st.integers(0, 2**31 - 1), st.integers(0, 1000))
 def test_a_shuffle_is_a_permutation(size, seed, order):
-    moved = shuffler(jax.random.key(seed), size)(order, jnp.arange(size))
-    np.testing.assert_array_equal(np.sort(moved), np.arange(size))
+    np.testing.assert_array_equal(np.sort(first_300(seed, size, order)[:size]), np.arange(size))
 
 
 ORDERS = 4000
@@ -191,8 +195,8 @@ def test_the_loss_gets_a_new_key_at_every_step():
     def noisy(w, batch, key):
         return w * jax.random.normal(key, ())
 
-    once = descend(noisy, jnp.float32(0), client(3), jax.random.key(0), steps=1, lr=1.0, batch=8)
-    twice = descend(noisy, jnp.float32(0), client(3), jax.random.key(0), steps=2, lr=1.0, batch=8)
+    go = lambda steps: descend(noisy, jnp.float32(0), client(3, 3), jax.random.key(0), steps=steps, lr=1.0, batch=0)
+    once, twice = go(1), go(2)
     assert abs(float(twice - 2 * once)) > 1e-3
 
 

@@ -72,6 +72,16 @@ def test_a_run_may_be_cut_anywhere(engine):
     assert same(whole.server, parts.server) and same(whole.rows, parts.rows) and same(whole.known, parts.known)
 
 
+def test_a_run_does_not_depend_on_how_many_rounds_a_block_has(engine):
+    """A block of one round holds the rows of few clients, so a client's row is not its number there."""
+    hyper, short = {"lr": 0.1, "lam": 0.1}, engine_of(participation=Participation(size=3), block=1)
+    assert short.working_rows < len(SIZES) == engine.working_rows
+    runs = [e.advance(e.start(MODEL.init, 0, hyper), 5) for e in (engine, short)]
+    assert runs[0].known.tolist() == runs[1].known.tolist()
+    for a, b in ((runs[0].server, runs[1].server), (runs[0].rows, runs[1].rows)):
+        jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, atol=1e-6), a, b)
+
+
 def test_hyper_parameters_that_are_traced_are_the_ones_that_are_used(engine):
     traced = engine.advance(engine.start(MODEL.init, 0, {"lr": 0.05, "lam": 0.3}), 3)
     fixed = engine_of(options=dict(steps=2, batch=4, lr=0.05, lam=0.3), participation=Participation(size=3), block=4)

@@ -3,11 +3,13 @@
 import fcntl
 import json
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from apiece.experiment import folder, make_spec, run_spec
+from apiece.data import Federation
+from apiece.experiment import folder, make_spec, run_spec, setup
 
 # Clients of unequal sizes, one of them new; a cohort, so that some clients have met the server and others have not.
 DATA = {"source": "digits", "options": {"clients": 12, "partition": "dirichlet_per_class", "alpha": 1.0}}
@@ -18,6 +20,12 @@ SMALL = {
     "seeds": [0, 1],
     "tune": 2,
 }
+
+
+@cache
+def federation() -> Federation:
+    """The data of `SMALL`. Tests that need another federation change labels, not shapes: programs are compiled once."""
+    return setup.federation_of(make_spec({"data": DATA}).data)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import math
 
+import experiment_runs
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +10,7 @@ from experiment_runs import DATA, SMALL, models_of, numbers_of, record_of, run
 
 from apiece.engines.cohort import Participation
 from apiece.errors import UserError
-from apiece.experiment import Spec, compare, make_spec, read_values, resume, run_spec, setup
+from apiece.experiment import Spec, compare, make_spec, read_values, resume, run_spec
 from apiece.experiment.folder import new_folder, read_arrays
 
 METHODS = ["local", "fed_avg", "ftfa", "ditto"]
@@ -24,7 +25,7 @@ def record(small_run):
 
 @pytest.fixture(scope="module")
 def federation():
-    return setup.federation_of(make_spec({"data": DATA}).data)
+    return experiment_runs.federation()
 
 
 def table(out, name):
@@ -46,8 +47,18 @@ def leaves(value):
 
 def test_the_run_folder_is_complete(small_run):
     files = {p.name for p in small_run.iterdir()}
-    assert files == {"spec.toml", "record.json", "rounds.parquet", "clients.parquet", "models", "checkpoints", "report.html"}
-    assert {p.name for p in (small_run / "models").iterdir()} == {f"{m}-{s}.safetensors" for m in METHODS for s in (0, 1)}
+    assert files == {
+        "spec.toml",
+        "record.json",
+        "rounds.parquet",
+        "clients.parquet",
+        "models",
+        "checkpoints",
+        "report.html",
+    }
+    assert {p.name for p in (small_run / "models").iterdir()} == {
+        f"{m}-{s}.safetensors" for m in METHODS for s in (0, 1)
+    }
     assert not list(small_run.rglob(".*")), "no temporary file is left"
 
 
@@ -59,7 +70,9 @@ def test_the_record_has_metrics_and_costs_by_name_for_every_method_and_seed(reco
             assert set(trial["metrics"]) == {"validation", "test", "new_clients"}
             for part in trial["metrics"].values():
                 assert set(part) == {"loss", "accuracy"}
-                assert {"mean_weighted", "mean", "median", "spread", "worst10", "top10_by_samples"} <= set(part["accuracy"])
+                assert {"mean_weighted", "mean", "median", "spread", "worst10", "top10_by_samples"} <= set(
+                    part["accuracy"]
+                )
             assert {"rounds", "bytes_up", "bytes_down", "gradients", "seconds", "peak_memory_mb"} <= set(trial["costs"])
     assert {"environment", "revision", "spec", "federation", "model", "notes"} <= set(record)
     assert record["environment"]["packages"]["jax"]

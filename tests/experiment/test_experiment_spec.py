@@ -134,12 +134,7 @@ def test_specs_cannot_be_changed_afterwards():
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)  # all of Unicode but half characters
-scalars = (
-    st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False)
-    | words
-)
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | words
 values = st.recursive(
     scalars | st.lists(scalars, max_size=4),
     lambda inner: st.dictionaries(words, inner, max_size=4),
@@ -152,7 +147,9 @@ def test_toml_there_and_back_is_the_same(table):
     assert tomllib.loads(to_toml(table)) == table
 
 
-@pytest.mark.parametrize("text", ["", "a b", 'say "so"', "back\\slash", "two\nlines", "\t", "\x00", "é", "𝛼", "\U000e0001"])
+@pytest.mark.parametrize(
+    "text", ["", "a b", 'say "so"', "back\\slash", "two\nlines", "\t", "\x00", "é", "𝛼", "\U000e0001"]
+)
 def test_odd_texts_survive_as_keys_and_as_values(text):
     assert tomllib.loads(to_toml({"t": {text: text}})) == {"t": {text: text}}
 

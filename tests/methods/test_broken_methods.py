@@ -200,7 +200,7 @@ BROKEN = [
 @pytest.mark.parametrize(("factory", "line", "sentence"), BROKEN, ids=[b[0].__name__ for b in BROKEN])
 def test_the_broken_line_is_named(factory, line, sentence):
     with pytest.raises(AssertionError, match=f"line {line} of the contract is broken.*{re.escape(sentence)}"):
-        check_method(factory)
+        check_method(factory, engines=["remote"])  # compiles least; that each engine finds it is tested below
 
 
 ON_EACH_ENGINE = [

@@ -147,6 +147,7 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
     models = bench.out / "models" / f"{bench.name}-{seed}.safetensors"
     if done.exists() and models.exists():
         progress.skip(1)
+        keep.unlink(missing_ok=True)
         return trial.load_outcome(done)
     progress.say(f"{bench.name}: seed {seed}")
     engine, place, plan = bench.engine, bench.place, bench.spec.train

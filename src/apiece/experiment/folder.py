@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
     """Named arrays and a JSON description in one safetensors file."""
-    whole = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    whole = {name: np.asarray(value, order="C") for name, value in arrays.items()}  # a single number stays one
     with replacing(path) as temporary:
         safetensors.numpy.save_file(whole, temporary, {"json": json.dumps(plain(about))})
 

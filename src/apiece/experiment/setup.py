@@ -144,7 +144,9 @@ def arena(federation: Federation, model: Model, judge: Objective | None = None) 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
     # Of an empty split one row is made up, which no client owns: a program cannot gather from no rows at all.
     arrays = arrays if sum(map(len, arrays)) else [np.zeros((1, *arrays[0].shape[1:]), arrays[0].dtype)]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    # float64 becomes float32 here, where JAX computes in that, rather than by JAX with a warning.
+    return joined.astype(jax.dtypes.canonicalize_dtype(joined.dtype), copy=False)
 
 
 def _check_outputs(model: Model, federation: Federation) -> None:

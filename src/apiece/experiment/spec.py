@@ -43,7 +43,7 @@ class TrainSpec(Part):
     weights: Literal["examples", "uniform"] = "examples"
     stateless: bool = False
     schedule: Literal["constant", "linear", "exponential"] = "constant"
-    schedule_options: dict[str, float] = {}
+    schedule_options: dict[str, int | float] = {}
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
     checkpoint_seconds: float = pydantic.Field(20.0, ge=0)
