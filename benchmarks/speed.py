@@ -18,7 +18,7 @@ SYSTEMS: dict[str, str] = {
     "pfl": "rival_pfl",
 }
 VARIANTS = {"numpy": [{"variant": "batched"}, {"variant": "per_client"}]}
-THREADS = {"numpy": (1,)}
+THREADS: dict[str, list[int]] = {"numpy": [1]}
 # apiece's personalized methods on one workload are enough: what they cost beyond FedAvg is per gradient
 METHODS = {("apiece", "W1"): ("fed_avg", "ditto", "pfedme", "scaffold")}
 
@@ -26,14 +26,18 @@ METHODS = {("apiece", "W1"): ("fed_avg", "ditto", "pfedme", "scaffold")}
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="which, by comma (default: %(default)s)")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="which, by comma (default: %(default)s)")
+    parser.add_argument("--threads", default="1,2", help="thread counts, by comma (default: %(default)s; numpy: 1)")
     parser.add_argument("--rounds", type=int, default=10, help="rounds in a timed repeat (default: %(default)s)")
 
 
 def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """All rows, workload after workload, with the derived columns filled in."""
     systems = chosen(args.systems, SYSTEMS, "system")
+    threads = [int(t) for t in args.threads.split(",")]
     names = chosen(args.workloads, WORKLOADS, "workload")
-    measured = {n: measure(jobs(WORKLOADS[n], systems), args.rounds, args.repeats, args.seconds, say) for n in names}
+    measured = {
+        n: measure(jobs(WORKLOADS[n], systems, threads), args.rounds, args.repeats, args.seconds, say) for n in names
+    }
     peak = best_peak([row for rows in measured.values() for row in rows if row["system"] == "sgemm"])
     rows = []
     for name, found in measured.items():
@@ -61,12 +65,12 @@ def chosen(text: str, known: dict[str, Any], what: str) -> list[str]:
     return names
 
 
-def jobs(w: Workload, systems: list[str]) -> list[Job]:
+def jobs(w: Workload, systems: list[str], counts: list[int]) -> list[Job]:
     shape = dataclasses.asdict(w)
-    out = [Job("limits", "sgemm", shape, "peak", threads) for threads in (1, 2)]
+    out = [Job("limits", "sgemm", shape, "peak", threads) for threads in counts]
     for system in systems:
         for method in METHODS.get((system, w.name), ("fed_avg",)):
-            for threads in THREADS.get(system, (1, 2)):
+            for threads in THREADS.get(system, counts):
                 for options in VARIANTS.get(system, [{}]):
                     out.append(Job(SYSTEMS[system], system, shape, method, threads, options))
     return out
@@ -123,22 +127,26 @@ COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
     ("work", "workload", str),
     ("system", "system", str),
     ("method", "method", str),
-    ("threads", "threads", str),
+    ("thr", "threads", str),
     ("ms/round", "seconds_per_round", lambda s: f"{s * 1e3:.1f}"),
     ("best", "best_seconds_per_round", lambda s: f"{s * 1e3:.1f}"),
-    ("peak MB", "peak_mb", lambda m: f"{m:.0f}"),
-    ("compile s", "compile_seconds", lambda s: f"{s:.1f}" if s else ""),
+    ("MB", "peak_mb", lambda m: f"{m:.0f}"),
+    ("compile", "compile_seconds", lambda s: f"{s:.1f}" if s else ""),
     ("x torch", "ratio_to_torch", lambda r: f"{r:.1f}"),
     ("x numpy", "ratio_to_numpy", lambda r: f"{r:.2f}"),
-    ("/gradient", "cost_per_gradient", lambda r: f"{r:.2f}"),
-    ("of limit", "share_of_limit", lambda r: f"{r:.0%}"),
+    ("/grad", "cost_per_gradient", lambda r: f"{r:.2f}"),
+    ("limit", "share_of_limit", lambda r: f"{r:.0%}"),
 ]
+
+
+LEGEND = """thr: threads. MB: peak memory. compile: seconds. x torch, x numpy: how many times faster than the rival's best.
+/grad: time per gradient evaluation against FedAvg's. limit: share of that limit, matrix products only."""
 
 
 def table(result: dict[str, Any], markdown: bool) -> str:
     lines = grid(COLUMNS, result["rows"], markdown)
-    peak = ", ".join(f"{g:.0f} on {t} core{'s' * (t > 1)}" for t, g in result["peak_gflops"].items())
-    return "\n".join([*lines, "", f"Limit measured in this run: {peak} (GFLOP/s)."])
+    peak = ", ".join(f"{g:.0f} on {t} core{'s' * (int(t) > 1)}" for t, g in result["peak_gflops"].items())
+    return "\n".join([*lines, "", f"Limit measured in this run: {peak} (GFLOP/s).", LEGEND])
 
 
 def grid(columns: list, rows: list[dict[str, Any]], markdown: bool) -> list[str]:

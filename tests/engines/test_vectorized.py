@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 
 from apiece import tree
+from apiece.engines import vectorized
 from apiece.engines.cohort import Participation
 from apiece.engines.vectorized import Vectorized
 from apiece.methods import ditto, fed_avg, local, scaffold
@@ -299,3 +300,13 @@ def test_a_newcomer_catches_up_with_as_many_visits_as_others_made():
     assert share(size=3)(10) == 5
     assert share(probability=0.1)(50) == 5
     assert share(probability=0.1)(0) == 1
+
+
+def test_states_that_would_fill_the_memory_lie_on_disk_and_start_as_zeros(monkeypatch):
+    monkeypatch.setattr(vectorized.os, "sysconf", lambda name: 10)  # a machine with a hundred bytes
+    rows = vectorized._empty((1000, 50), np.float32)
+    rows[7] = 3
+    assert isinstance(rows, np.memmap)
+    assert rows[7].tolist() == [3] * 50
+    assert rows[8].tolist() == [0] * 50
+    assert not isinstance(vectorized._empty((2, 2), np.float32), np.memmap)

@@ -48,6 +48,12 @@ def test_a_prediction_is_what_the_personal_model_says(alone):
     np.testing.assert_allclose(alone.predict("bob", X[:5]), X[:5] @ model["w"][0] + model["b"][0], rtol=1e-5)
 
 
+def test_examples_of_another_shape_are_not_predicted(alone):
+    for x in (X[:5, :2], X[0]):
+        with pytest.raises(UserError, match=r"a batch of examples of shape \(3,\) is needed"):
+            alone.predict("bob", x)
+
+
 def test_the_curve_has_a_look_at_validation_every_few_rounds(alone):
     assert [point["round"] for point in alone.curve] == [2, 4]
     assert alone.curve[1]["validation_loss"] < alone.curve[0]["validation_loss"]
@@ -187,6 +193,7 @@ def test_mistakes_in_a_fit_are_named(arguments, said):
 
 
 def test_the_same_seed_gives_the_same_fit_and_another_seed_another():
-    fits = [fit("fed_avg", federation=own_federation(), seed=seed, **QUICK) for seed in (0, 0, 1)]
+    small = {"batch": 4}  # or every batch would be all of a client's data, whatever the seed
+    fits = [fit("fed_avg", federation=own_federation(), seed=seed, options=small, **QUICK) for seed in (0, 0, 1)]
     weights = [np.asarray(f.personal("ann")["w"]) for f in fits]
     assert np.array_equal(weights[0], weights[1]) and not np.array_equal(weights[0], weights[2])

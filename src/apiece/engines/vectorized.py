@@ -8,6 +8,9 @@ cost depends on the cohort, not on the population.
 """
 
 import dataclasses
+import math
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -183,10 +186,10 @@ class Vectorized:
         return ids, weight
 
     def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
-        """Zeros for everybody's state; memory is only claimed where a client is written."""
+        """Zeros for everybody's state."""
         data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
         state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
-        return jax.tree.map(lambda leaf: np.zeros((self.memories, *leaf.shape), leaf.dtype), state)
+        return jax.tree.map(lambda leaf: _empty((self.memories, *leaf.shape), leaf.dtype), state)
 
     def _personal_groups(self, run: Run, ids: np.ndarray, group: int) -> Iterator[tuple[Params, np.ndarray]]:
         """(stacked models, whose they are) for one group of clients after another; the last may be filled up."""
@@ -253,6 +256,15 @@ class Vectorized:
         """What a client sees: its message, its data, its key."""
         data = Data(stage.x, stage.y, c["starts"], c["sizes"], self.train.capacity)
         return method.message(stage.server, c["ids"]), data, key_of(stage.stream, stage.round, c["ids"])
+
+
+def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that claim memory only where they are written; on disk, likewise, when they would fill half of it."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(prefix="apiece-states-") as file:  # nameless: gone when the array is
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def _round_up(count: int, multiple: int) -> int:

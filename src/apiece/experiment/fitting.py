@@ -33,6 +33,9 @@ class Fit:
 
     def predict(self, client_id: str, x: np.ndarray) -> np.ndarray:
         """What this client's model says of a batch of examples (class scores, or predicted values)."""
+        x, like = jnp.asarray(x), self.place.x.shape[1:]
+        if x.shape[1:] != like:
+            raise UserError(f"a batch of examples of shape {like} is needed; got x {x.shape}")
         return np.asarray(self.place.model.apply(self.personal(client_id), x))
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Params:
