@@ -33,6 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """All rows, workload after workload, with the derived columns filled in."""
     systems = chosen(args.systems, SYSTEMS, "system")
+    if not all(t.isdecimal() and int(t) for t in args.threads.split(",")):
+        raise ValueError(f"--threads takes whole numbers by comma, such as 1,2; got {args.threads}")
     threads = [int(t) for t in args.threads.split(",")]
     names = chosen(args.workloads, WORKLOADS, "workload")
     measured = {
@@ -139,7 +141,7 @@ COLUMNS: list[tuple[str, str, Callable[[Any], str]]] = [
 ]
 
 
-LEGEND = """thr: threads. MB: peak memory. compile: seconds. x torch, x numpy: how many times faster than the rival's best.
+LEGEND = """thr: threads. MB: peak memory. compile: seconds. x torch, x numpy: times faster than the rival at its best.
 /grad: time per gradient evaluation against FedAvg's. limit: share of that limit, matrix products only."""
 
 

@@ -16,11 +16,12 @@ def mean(stacked: Tree, weight: jax.Array) -> Tree:
     >>> mean({"w": jnp.array([1.0, 4.0, jnp.nan])}, jnp.array([2.0, 1.0, 0.0]))["w"].item()
     2.0
     """
-    share = weight / jnp.maximum(weight.sum(), jnp.finfo(weight.dtype).tiny)
 
     def leaf_mean(leaf: jax.Array) -> jax.Array:
+        exact = weight.astype(jnp.promote_types(weight.dtype, leaf.dtype))  # float64 models get float64 shares
+        share = exact / jnp.maximum(exact.sum(), jnp.finfo(exact.dtype).tiny)
         present = (weight > 0).reshape((-1,) + (1,) * (leaf.ndim - 1))
-        return jnp.tensordot(share.astype(leaf.dtype), jnp.where(present, leaf, 0), axes=1)
+        return jnp.tensordot(share, jnp.where(present, leaf, 0), axes=1).astype(leaf.dtype)
 
     return jax.tree.map(leaf_mean, stacked)
 

@@ -160,10 +160,9 @@ def methods(
 
         _ready()
         values = _values({"data": data, "model": model, "hidden": hidden})
-        rows, size = describe.catalog(values)
+        rows, size = describe.catalog(values, name)
         if name is not None:
-            row = describe.one(rows, name)
-            _print(row, json, escape(row["text"]))
+            _print(rows[0], json, escape(rows[0]["text"]))
         else:
             _print({"model": size, "methods": rows}, json, show.methods_table(rows, size))
 

@@ -6,6 +6,11 @@ import sys
 import time
 from pathlib import Path
 
+import jax
+from typer.testing import CliRunner, Result
+
+from apiece.cli import app
+
 PATIENCE = 300  # seconds; a busy machine is slow
 # Where Ctrl-C is ignored by whoever started the tests, it would be ignored here as well.
 START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from apiece.cli import main; main()"
@@ -26,7 +31,9 @@ lam = 0.5
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    """Eighty columns, and as many devices as this process has: sums are then the same to the last bit."""
+    chosen = {"COLUMNS": "80", "NO_COLOR": "1", "JAX_NUM_CPU_DEVICES": str(len(jax.devices()))}
+    return {**os.environ, **chosen}
 
 
 def start(*arguments, cwd: Path) -> subprocess.Popen:
@@ -52,3 +59,13 @@ def stop_when(process: subprocess.Popen, path: Path, signal: int) -> tuple[str, 
         time.sleep(0.002)
     process.send_signal(signal)
     return process.communicate(timeout=PATIENCE)
+
+
+def call(*arguments, code: int = 0) -> Result:
+    """The same in this process: an exception that is no exit would be a traceback for the user."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    return result

@@ -4,11 +4,12 @@ import fcntl
 import json
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cli_process import SPEC, apiece, start, stop_when
+from cli_process import SPEC, apiece, call, start, stop_when
 
 KILLED = """
 seeds = [0, 1]
@@ -108,32 +109,35 @@ def test_the_folder_has_the_report(two_runs):
     assert "<html" in page and "ditto" in page
 
 
-def test_an_existing_output_folder_is_never_touched(two_runs):
+def test_an_existing_output_folder_is_never_touched(two_runs, monkeypatch):
+    monkeypatch.chdir(two_runs)
     before = {p: p.read_bytes() for p in (two_runs / "first").rglob("*") if p.is_file()}
-    again = apiece("compare", "--spec", "s.toml", "--out", "first", "--json", cwd=two_runs)
-    assert again.returncode == 2 and again.stdout == ""
+    again = call("compare", "--spec", "s.toml", "--out", "first", "--json", code=2)
+    assert again.stdout == ""
     assert "already exists; nothing was written" in again.stderr and "apiece resume first" in again.stderr
     assert {p: p.read_bytes() for p in (two_runs / "first").rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "spec.toml",
-        "checkpoints/ditto-tuning.json",
-        "checkpoints/ditto-0.safetensors",
-        "checkpoints/ditto-0-done.safetensors",
-    ],
-)
-def test_a_killed_run_resumes_to_the_numbers_of_an_undisturbed_one(whole, tmp_path, moment):
-    process = start("compare", "--spec", whole / "s.toml", "--out", "run", cwd=tmp_path)
-    stop_when(process, tmp_path / "run" / moment, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert not (tmp_path / "run" / "record.json").exists(), "killed in the middle"
+def test_a_killed_run_resumes_in_another_process_to_the_numbers_of_an_undisturbed_one(whole, tmp_path):
+    killed(whole, tmp_path, "checkpoints/ditto-0.safetensors")
     resumed = apiece("resume", "run", "--json", cwd=tmp_path)
-    assert resumed.returncode == 0 and json.loads(resumed.stdout)["methods"]
+    assert resumed.returncode == 0 and json.loads(resumed.stdout) == record_of(tmp_path / "run")
     assert metrics_of(tmp_path / "run") == metrics_of(whole / "run")
     assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize("moment", ["checkpoints/ditto-tuning.json", "checkpoints/ditto-0-done.safetensors"])
+def test_whenever_it_is_killed_a_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
+    killed(whole, tmp_path, moment)
+    call("resume", tmp_path / "run")
+    assert metrics_of(tmp_path / "run") == metrics_of(whole / "run")
+
+
+def killed(whole, place, moment):
+    process = start("compare", "--spec", whole / "s.toml", "--out", "run", cwd=place)
+    stop_when(process, place / "run" / moment, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert not (place / "run" / "record.json").exists(), "killed in the middle"
 
 
 def test_ctrl_c_leaves_a_run_that_resumes_and_says_how(whole, tmp_path):
@@ -141,32 +145,29 @@ def test_ctrl_c_leaves_a_run_that_resumes_and_says_how(whole, tmp_path):
     out, err = stop_when(process, tmp_path / "run" / "checkpoints" / "ditto-0.safetensors", signal.SIGINT)
     assert process.returncode == 130 and out == ""
     assert "stopped; continue with: apiece resume run" in err and "Traceback" not in err
-    assert apiece("resume", "run", cwd=tmp_path).returncode == 0
+    call("resume", tmp_path / "run")
     assert metrics_of(tmp_path / "run") == metrics_of(whole / "run")
 
 
 def test_resuming_a_finished_run_changes_nothing_but_shows_it_again(whole, tmp_path):
     shutil.copytree(whole / "run", tmp_path / "run")
     before = {p.name: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    again = apiece("resume", "run", cwd=tmp_path)
-    assert again.returncode == 0 and "ditto" in again.stdout
+    assert "ditto" in call("resume", tmp_path / "run").stdout
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 
 
-def test_resuming_after_the_data_changed_is_refused(tmp_path):
+def test_resuming_after_the_data_changed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     rows = [f"{'abc'[i % 3]},{i % 7},{i % 5},{'yn'[i % 2]}" for i in range(60)]
     (tmp_path / "d.csv").write_text("client,u,v,label\n" + "\n".join(rows) + "\n")
-    made = apiece("run", "fed_avg", "--data", "d.csv", "--rounds", "1", "--out", "run", cwd=tmp_path)
-    assert made.returncode == 0
+    call("run", "fed_avg", "--data", "d.csv", "--rounds", "1", "--out", "run")
     (tmp_path / "run" / "record.json").unlink()
     (tmp_path / "d.csv").write_text("client,u,v,label\n" + "\n".join([*rows[1:], "a,3,3,y"]) + "\n")
-    refused = apiece("resume", "run", cwd=tmp_path)
-    assert refused.returncode == 2 and "the data of 'run' changed since the run began" in refused.stderr
+    refused = call("resume", "run", code=2)
+    assert refused.stdout == "" and "the data of 'run' changed since the run began" in refused.stderr
     assert not (tmp_path / "run" / "record.json").exists()
 
 
-def test_the_module_is_the_command(tmp_path):
-    import subprocess
-
+def test_the_module_is_the_command():
     found = subprocess.run([sys.executable, "-m", "apiece.cli", "--help"], capture_output=True, text=True, check=True)
     assert "compare" in found.stdout and found.stderr == ""

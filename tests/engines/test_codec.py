@@ -112,7 +112,7 @@ def test_another_version_is_refused(monkeypatch):
 
 
 def forged(leaves, schema=SCHEMA, header='{"round": 1}'):
-    return safetensors.numpy.save(leaves, {"schema": schema.hash, "header": header})
+    return safetensors.numpy.save(leaves, {"apiece": f'{{"schema": "{schema.hash}", "header": {header}}}'})
 
 
 def honest():
@@ -177,3 +177,14 @@ def test_no_pickle_is_read_or_written():
     objects = {"w": np.array([print], dtype=object)}
     with pytest.raises(Exception, match="object"):
         encode(Schema("reply", None, (("['w']", "object", (1,)),)), objects, {})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float16", "bool", "int8", "uint32"])
+def test_every_dtype_of_a_model_survives_the_wire(dtype):
+    value = {"w": jnp.asarray([[0, 1], [1, 0]], dtype), "scalar": jnp.asarray(1, dtype)}
+    schema = schema_of("reply", value)
+    back, _ = decode(schema, encode(schema, value, {"round": 0}))
+    for sent, got in zip(jax.tree.leaves(value), jax.tree.leaves(back), strict=True):
+        assert got.dtype == sent.dtype
+        assert got.shape == sent.shape
+        np.testing.assert_array_equal(np.asarray(sent, np.float32), np.asarray(got, np.float32))

@@ -106,3 +106,18 @@ def test_keys_are_of_who_and_when():
     assert len(streams) == 8
     by_hand = jax.random.fold_in(jax.random.fold_in(stream, 4), 2)
     assert (key_of(stream, jnp.int32(4), jnp.int32(2)) == by_hand).all()
+
+
+@pytest.mark.parametrize("header", [{}, {"round": -1}, {"round": 2**40}])
+def test_a_message_without_a_sensible_round_is_refused(averaging, header):
+    server, clients = averaging
+    with pytest.raises(UserError, match="the message has round"):
+        clients[0].answer(encode(server.terms.message, server.server, header))
+
+
+@pytest.mark.parametrize("claimed", [-5, 2**40])
+def test_a_client_cannot_claim_an_absurd_number_of_examples(averaging, claimed):
+    server, _ = averaging
+    wire = encode(server.terms.reply, server.terms.params, {"round": server.round, "examples": claimed})
+    with pytest.raises(UserError, match="client 1 has examples"):
+        server.merge({1: wire})

@@ -13,6 +13,7 @@ from apiece import tree
 from apiece.engines import vectorized
 from apiece.engines.cohort import Participation
 from apiece.engines.vectorized import Vectorized
+from apiece.errors import UserError
 from apiece.methods import ditto, fed_avg, local, scaffold
 from apiece.models import linear, objective, quadratic
 
@@ -310,3 +311,10 @@ def test_states_that_would_fill_the_memory_lie_on_disk_and_start_as_zeros(monkey
     assert rows[7].tolist() == [3] * 50
     assert rows[8].tolist() == [0] * 50
     assert not isinstance(vectorized._empty((2, 2), np.float32), np.memmap)
+
+
+@pytest.mark.parametrize("wrong", [{"weights": "uniformly"}, {"mode": "sequentiall"}])
+def test_an_unknown_word_is_refused_with_the_nearest_one(wrong):
+    build = lambda hyper, round: fed_avg(objective(linear((1,)), "regression").loss)
+    with pytest.raises(UserError, match="did you mean"):
+        Vectorized(build, np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.array([0, 1]), **wrong)

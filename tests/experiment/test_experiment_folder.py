@@ -12,6 +12,7 @@ from apiece.engines.cohort import Participation
 from apiece.errors import UserError
 from apiece.experiment import Spec, compare, make_spec, read_values, resume, run_spec
 from apiece.experiment.folder import new_folder, read_arrays
+from apiece.report import write_report
 
 METHODS = ["local", "fed_avg", "ftfa", "ditto"]
 MODEL = (64 * 10 + 10) * 4  # bytes of a softmax regression of 64 pixels and 10 digits
@@ -288,15 +289,21 @@ def test_personal_models_are_read_back_by_client(small_run, federation):
         found.personal("ditto", "nobody")
 
 
-def test_a_diverged_method_is_null_and_not_hidden(tmp_path):
-    values = {"data": {"source": "linear", "options": {"clients": 6}}, "tune": 2, "seeds": [0, 1]}
-    train = {"rounds": 12, "evaluate_every": 12}
-    run({**values, "train": train, "methods": {"fed_avg": {"lr": 500.0}}, "baselines": False}, tmp_path / "run")
+def test_methods_that_diverged_are_null_and_not_hidden(tmp_path):
+    """Eight steps of size 500 make models that are finite still, but whose squared errors are infinite."""
+    values = {"data": {"source": "linear", "options": {"clients": 6}}, "tune": 2, "seeds": [0, 1], "baselines": False}
+    blown_up = {"lr": 500.0, "steps": 8}
+    methods = {"local": blown_up, "fed_avg": blown_up}
+    run({**values, "train": {"rounds": 1, "evaluate_every": 1}, "methods": methods}, tmp_path / "run")
+    weights = read_arrays(tmp_path / "run" / "models" / "local-0.safetensors")[0]["personal/w"]
+    assert np.isfinite(weights).all() and np.abs(weights).max() > 1e19
     text = (tmp_path / "run" / "record.json").read_text()
     assert "NaN" not in text and "Infinity" not in text
     found = record_of(tmp_path / "run")["methods"]["fed_avg"]
     assert found["seeds"][0]["metrics"]["test"]["loss"]["mean"] is None
-    assert found["summary"]["test"]["loss"]["mean"]["mean"] is None
+    assert found["summary"]["test"]["error"]["worst10"]["mean"] is None
+    assert found["hurt"] == {"diverged": True} and found["against"]["local"]["mean"] is None
+    write_report(tmp_path / "run")
 
 
 def test_models_too_large_to_keep_are_left_out_with_a_note_that_resuming_keeps(tmp_path, monkeypatch):

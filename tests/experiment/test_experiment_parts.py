@@ -17,8 +17,7 @@ from apiece.engines.costs import costs
 from apiece.engines.devices import remember_compiled, use_all_cores
 from apiece.errors import UserError
 from apiece.experiment import folder, tune
-from apiece.experiment.describe import catalog, one, sources
-from apiece.experiment.page import page
+from apiece.experiment.describe import sources
 from apiece.methods import CATALOG, fed_avg, ftfa, pfedme, scaffold
 from apiece.methods.options import SEARCH, bind, checked, options_of, tunable
 from apiece.schedule import schedule
@@ -232,21 +231,6 @@ def test_trees_survive_being_written(tmp_path):
 # Descriptions.
 
 
-def test_the_catalog_describes_every_method_from_its_own_text():
-    rows, model = catalog({"data": {"source": "linear", "options": {"features": 4}}})
-    assert model == "linear 4-1" and [row["name"] for row in rows] == list(CATALOG)
-    for row in rows:
-        assert row["summary"].endswith(".") and ">>>" not in row["text"] and row["options"] == options_of(row["name"])
-    assert one(rows, "fed_avg")["bytes_up"] == 4 * 5
-    with pytest.raises(UserError, match="unknown method 'fedavg': did you mean 'fed_avg'"):
-        one(rows, "fedavg")
-
-
 def test_every_source_has_a_line_and_its_options():
     assert all(row["summary"].endswith(".") for row in sources())
     assert sources()[0]["options"]["clients"] == 30
-
-
-def test_the_page_of_methods_has_a_section_for_each():
-    text = page()
-    assert all(f"\n## {name}\n" in text for name in CATALOG)

@@ -14,7 +14,8 @@ from golden import (
 )  # fmt: skip
 from quadratic_runs import trace
 
-from apiece.methods.fed_clup import theory_steps
+from apiece.errors import UserError
+from apiece.methods.fed_clup import fed_clup, theory_steps
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -206,3 +207,8 @@ def test_fed_clup_needs_more_rounds_for_a_stronger_pull():
         plain, _ = fed_clup(h, b, 60, steps, lr, lam, gamma)
         np.testing.assert_allclose(centres, plain, atol=1e-6)
     assert needed == [24, 49]
+
+
+def test_fed_clup_wants_both_constants_of_theory_or_neither():
+    with pytest.raises(UserError, match="both 'smoothness' and 'convexity'"):
+        fed_clup(lambda params, batch, key: 0.0, smoothness=1.0)

@@ -9,6 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -65,8 +66,10 @@ def encode(schema: Schema, tree: Tree, header: dict[str, int]) -> bytes:
     actual = schema_of(schema.kind, tree)
     if actual.leaves != schema.leaves:
         raise UserError(f"this {schema.kind} does not fit its schema: {_difference(actual.leaves, schema.leaves)}")
-    named = {str(k): np.asarray(leaf, order="C") for k, leaf in enumerate(jax.tree.leaves(tree))}  # keeps scalars
-    return safetensors.numpy.save(named, {"schema": schema.hash, "header": json.dumps(header)})
+    leaves = [np.asarray(leaf, order="C") for leaf in jax.tree.leaves(tree)]  # `ascontiguousarray` loses scalars
+    named = {str(k): leaf.view(_on_wire(leaf.dtype)) for k, leaf in enumerate(leaves)}
+    # One entry of metadata: of several, safetensors writes the order by chance, and equal trees had unequal bytes.
+    return safetensors.numpy.save(named, {"apiece": json.dumps({"schema": schema.hash, "header": header})})
 
 
 def decode(schema: Schema, wire: bytes) -> tuple[Tree, dict[str, int]]:
@@ -76,21 +79,29 @@ def decode(schema: Schema, wire: bytes) -> tuple[Tree, dict[str, int]]:
     try:
         named = safetensors.numpy.load(wire)
         length = int.from_bytes(wire[:8], "little")
-        about = json.loads(wire[8 : 8 + length])["__metadata__"]
-        header = {str(name): int(value) for name, value in json.loads(about["header"]).items()}
+        about = json.loads(json.loads(wire[8 : 8 + length])["__metadata__"]["apiece"])
+        theirs = about["schema"]
+        header = {str(name): int(value) for name, value in about["header"].items()}
     except UNREADABLE as error:
         raise UserError(f"a {schema.kind} could not be read: {error}") from None
     expected = {str(k): leaf for k, leaf in enumerate(schema.leaves)}
-    if about.get("schema") != schema.hash or set(named) != set(expected):
+    if theirs != schema.hash or set(named) != set(expected):
         raise UserError(
-            f"a {schema.kind} is of another schema ({about.get('schema')}, expected {schema.hash}): "
+            f"a {schema.kind} is of another schema ({theirs}, expected {schema.hash}): "
             "the two parties run different versions, methods or models; start both from one spec"
         )
+    leaves = []
     for name, (path, dtype, shape) in expected.items():
-        if str(named[name].dtype) != dtype or named[name].shape != shape:
-            got = f"{named[name].dtype}{named[name].shape}"
-            raise UserError(f"a {schema.kind} has {got} at {path}, expected {dtype}{shape}")
-    return jax.tree.unflatten(schema.structure, [named[name] for name in expected]), header
+        leaf, wanted = named[name], jnp.dtype(dtype)
+        if leaf.dtype != _on_wire(wanted) or leaf.shape != shape:
+            raise UserError(f"a {schema.kind} has {leaf.dtype}{leaf.shape} at {path}, expected {dtype}{shape}")
+        leaves.append(leaf.view(wanted))
+    return jax.tree.unflatten(schema.structure, leaves), header
+
+
+def _on_wire(dtype: np.dtype) -> np.dtype:
+    """Types that NumPy does not know by itself (bfloat16, float8) travel as their bits."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
 def _difference(actual: tuple, expected: tuple) -> str:

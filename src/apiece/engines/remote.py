@@ -18,6 +18,7 @@ from apiece.engines.contact import key_of, keys, model_in_use, visit
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Data, Method, Params, Tree
 
+MOST = 2**31 - 1  # rounds, and examples that a client may claim
 Build = Callable[[dict[str, Any], Any], Method]
 
 
@@ -90,7 +91,7 @@ class ServerHalf:
             if header.get("round") != self.round:
                 raise UserError(f"client {i} answered round {header.get('round')}, but this is round {self.round}")
             replies.append(reply)
-            weight.append(1 if uniform else max(0, header.get("examples", 0)))
+            weight.append(1 if uniform else _within(header, "examples", f"reply of client {i}"))
         ids = jnp.array(list(wires), jnp.int32)
         delay = jnp.zeros(len(wires), jnp.int32)
         cohort = Cohort(ids, jnp.array(weight, jnp.float32), delay, jnp.int32(self.population))
@@ -113,8 +114,7 @@ class ClientHalf:
 
     def answer(self, wire: bytes) -> bytes:
         """The reply to a message; the client's own state stays here."""
-        message, header = decode(self.terms.message, wire)
-        round = np.int32(header["round"])
+        message, round = self._read(wire)
         key = key_of(keys(self.terms.seed).client, round, self.i)
         known, client = self._memory(message)
         self.client, reply = self.terms.enter(known, client, message, self.data, key, round)
@@ -122,8 +122,7 @@ class ClientHalf:
 
     def personal(self, wire: bytes, visits: int = 1) -> Params:
         """The model this client uses, given the server's current message."""
-        message, header = decode(self.terms.message, wire)
-        round = np.int32(header["round"])
+        message, round = self._read(wire)
         key = key_of(keys(self.terms.seed).personal, round, self.i)
         known, client = self._memory(message)
         return self.terms.use(known, client, message, self.data, key, round, visits)
@@ -132,12 +131,24 @@ class ClientHalf:
         """Lose all memory; the next message enrolls again."""
         self.client = None
 
+    def _read(self, wire: bytes) -> tuple[Tree, np.int32]:
+        message, header = decode(self.terms.message, wire)
+        return message, np.int32(_within(header, "round", "message"))
+
     def _memory(self, message: Tree) -> tuple[bool, Tree]:
         if self.client is not None:
             return True, self.client
         method = self.terms.build(self.terms.hyper, 0)
         shape = jax.eval_shape(method.enroll, self.terms.params, message, self.data, jax.random.key(0))
         return False, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+
+def _within(header: dict[str, int], name: str, where: str) -> int:
+    """A number of the header, which the other party chose: there, and neither negative nor absurd."""
+    value = header.get(name, -1)
+    if not 0 <= value <= MOST:
+        raise UserError(f"the {where} has {name} = {header.get(name)}; it must lie in 0..{MOST}")
+    return value
 
 
 def run(

@@ -26,8 +26,10 @@ from apiece.engines.cohort import Participation
 from apiece.engines.contact import Keys, key_of, keys, model_in_use, visit
 from apiece.engines.division import divided, each, mesh_of, on_devices
 from apiece.engines.score import Examples, score_models
+from apiece.errors import UserError, suggest
 from apiece.protocol import Cohort, Data, Method, Params, Tree
 
+WEIGHTS, MODES = ("examples", "uniform"), ("auto", "sequential", "vmap")
 Build = Callable[[dict[str, Any], Any], Method]  # (hyper-parameters, round) -> the method of that round; may be traced
 
 
@@ -83,6 +85,9 @@ class Vectorized:
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
+        for what, word, known in (("weights", weights, WEIGHTS), ("mode", mode, MODES)):
+            if word not in known:
+                raise UserError(f"{what} = '{word}' is unknown: {suggest(word, known)}")
         self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)

@@ -7,7 +7,6 @@ import jax
 
 from apiece.data import SOURCES
 from apiece.engines.costs import costs
-from apiece.errors import UserError, suggest
 from apiece.experiment.setup import federation_of, model_of
 from apiece.experiment.spec import make_spec
 from apiece.methods import CATALOG
@@ -15,13 +14,14 @@ from apiece.methods.options import options_of
 from apiece.models import objective
 
 
-def catalog(values: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]], str]:
-    """(a row per method, the model's name): what it is, keeps and sends, for the model and data of a spec.
+def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """(a row per method, or of one, and the model's name): what it is, keeps and sends, for a spec's model and data.
 
     >>> rows, model = catalog()
     >>> model, rows[1]["name"], rows[1]["bytes_up"]
     ('softmax 64-10', 'fed_avg', 2600)
     """
+    chosen = {name: options_of(name) for name in (CATALOG if only is None else [only])}
     spec = make_spec({**(values or {}), "methods": {}})
     federation = federation_of(spec.data)
     model = model_of(spec.model, federation)
@@ -31,24 +31,12 @@ def catalog(values: dict[str, Any] | None = None) -> tuple[list[dict[str, Any]],
     example = (federation.train.x[:1], federation.train.y[:1])
     size = int(federation.train.sizes.max())
     rows = []
-    for name, factory in CATALOG.items():
-        text = inspect.getdoc(factory) or ""
-        spent = costs(factory(loss), params, example, size)
+    for name, options in chosen.items():
+        text = inspect.getdoc(CATALOG[name]) or ""
+        spent = costs(CATALOG[name](loss), params, example, size)
         rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
-                     "options": options_of(name), **spent._asdict()})  # fmt: skip
+                     "options": options, **spent._asdict()})  # fmt: skip
     return rows, model.name
-
-
-def one(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The row of a method.
-
-    >>> one([{"name": "ditto"}], "ditto")
-    {'name': 'ditto'}
-    """
-    for row in rows:
-        if row["name"] == name:
-            return row
-    raise UserError(f"unknown method '{name}': {suggest(name, [row['name'] for row in rows])}")
 
 
 def sources() -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from apiece.evaluate import hurt, interval, paired_interval, per_client, r2, summarize
 from apiece.experiment.folder import replacing
 from apiece.experiment.setup import Arena
-from apiece.experiment.trial import Outcome
+from apiece.experiment.trial import Outcome, finite
 
 Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left
 
@@ -34,7 +34,7 @@ def _summary(place: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
     result: dict[str, Any] = {}
     for kind in ("loss", "error"):
         values, offsets = outcome.scores(split, kind)
-        per = per_client(values, offsets)
+        per = finite(per_client(values, offsets))
         sizes = np.diff(offsets)[chosen]
         name, score, higher = kind, per[chosen], False
         if kind == "error" and place.federation.task == "classification":
@@ -113,7 +113,7 @@ def against(trials: Trials, place: Arena, name: str, other: str) -> dict[str, fl
     def mean(outcome: Outcome) -> float:
         errors, offsets = outcome.scores("test", "error")
         trained = np.repeat(outcome.judged < place.population, np.diff(offsets))
-        return 100 * float(errors[trained].mean(dtype=np.float64)) / scale
+        return 100 * float(finite(errors[trained].mean(dtype=np.float64))) / scale
 
     return _interval(paired_interval([mean(trials[name][s]) for s in seeds], [mean(trials[other][s]) for s in seeds]))
 
@@ -159,7 +159,7 @@ def write_clients(path: Path, place: Arena, trials: Trials) -> None:
     scale = error_scale(place, next(iter(next(iter(trials.values())).values())))
     for name, by_seed in trials.items():
         for seed, outcome in by_seed.items():
-            error = per_client(*outcome.scores("test", "error"))
+            error = finite(per_client(*outcome.scores("test", "error")))
             who = outcome.judged
             columns: dict[str, Any] = {
                 "method": [name] * len(who),
@@ -168,12 +168,12 @@ def write_clients(path: Path, place: Arena, trials: Trials) -> None:
                 "new": who >= place.population,
                 "train_examples": np.diff(place.offsets)[who],
                 "test_examples": np.diff(outcome.scores("test", "error")[1]),
-                "test_loss": per_client(*outcome.scores("test", "loss")),
+                "test_loss": finite(per_client(*outcome.scores("test", "loss"))),
                 f"test_{test}": 1 - error if test == "accuracy" else error,
             }
             for other in ("local", "fed_avg", "ftfa"):
                 if seed in trials.get(other, {}):
-                    theirs = per_client(*trials[other][seed].scores("test", "error"))
+                    theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
                     columns[f"gain_over_{other}"] = 100 * (theirs - error) / scale
             tables.append(pa.table(columns))
     with replacing(path) as temporary:

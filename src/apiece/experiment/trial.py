@@ -149,11 +149,20 @@ def save_models(path: Path, engine: Vectorized, place: Arena, run: Run) -> str |
     return note
 
 
+def finite(values: np.ndarray) -> np.ndarray:
+    """Infinity as NaN: a client's model has diverged either way, and differences of infinities mean nothing.
+
+    >>> finite(np.array([1.0, np.inf])).tolist()
+    [1.0, nan]
+    """
+    return np.where(np.isfinite(values), values, np.nan)
+
+
 def _look(engine: Vectorized, run: Run, place: Arena, who: np.ndarray, split: Examples, seconds: float) -> dict:
     loss, error = engine.outcomes(run, who, place.objective.outcomes, {"validation": split})["validation"]
     offsets = np.concatenate([[0], np.cumsum(split.sizes[who])])
     present = split.sizes[who] > 0  # a diverged client must show as NaN, one without examples must not
-    losses, errors = per_client(loss, offsets)[present], per_client(error, offsets)[present]
+    losses, errors = (finite(per_client(values, offsets)[present]) for values in (loss, error))
     seen = int(present.sum())
     # A finite population, partly seen: nothing is uncertain when all were looked at.
     unseen = 1 - len(who) / place.population
@@ -168,7 +177,7 @@ def _look(engine: Vectorized, run: Run, place: Arena, who: np.ndarray, split: Ex
 
 
 def _sample(population: int, most: int) -> np.ndarray:
-    """Everybody, or a sample that is the same for all seeds and methods, so that they can be compared client by client."""
+    """Everybody, or a sample that is the same for all seeds and methods, so that clients can be compared."""
     if population <= most:
         return np.arange(population)
     return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from apiece import tree
 from apiece.aggregate import plain_mean
+from apiece.errors import UserError
 from apiece.local import descend, toward
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 
@@ -40,6 +41,8 @@ def fed_clup(
     >>> fed_clup(lambda params, batch, key: 0.0, lam=0.5).enroll("initial", "shared", None, None)
     'shared'
     """
+    if (smoothness is None) != (convexity is None):
+        raise UserError("fed_clup: theory needs both 'smoothness' and 'convexity', or neither; only one was given")
     if smoothness is not None and convexity is not None:
         gamma, lr, steps = theory_steps(lam, smoothness, convexity)
         epochs = None
