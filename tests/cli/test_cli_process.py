@@ -36,6 +36,7 @@ def once(tmp_path_factory, name, make):
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / "made").exists():
+            shutil.rmtree(place, ignore_errors=True)  # what a worker left that failed
             place.mkdir()
             make(place)
             (place / "made").touch()

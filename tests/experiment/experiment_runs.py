@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -41,6 +42,7 @@ def make_once(place: Path, name: str, make) -> Path:
     with only_one(place / f"{name}.lock"):
         done = place / f"{name}.done"
         if not done.exists():
+            shutil.rmtree(place / name, ignore_errors=True)  # what a worker left that failed
             make(place / name)
             done.touch()
     return place / name

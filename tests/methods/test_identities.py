@@ -15,7 +15,8 @@ from golden import (
 from quadratic_runs import trace
 
 from apiece.errors import UserError
-from apiece.methods.fed_clup import fed_clup, theory_steps
+from apiece.methods import CATALOG
+from apiece.methods.fed_clup import theory_steps
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -211,4 +212,4 @@ def test_fed_clup_needs_more_rounds_for_a_stronger_pull():
 
 def test_fed_clup_wants_both_constants_of_theory_or_neither():
     with pytest.raises(UserError, match="both 'smoothness' and 'convexity'"):
-        fed_clup(lambda params, batch, key: 0.0, smoothness=1.0)
+        CATALOG["fed_clup"](lambda params, batch, key: 0.0, smoothness=1.0)

@@ -33,10 +33,10 @@ class Fit:
 
     def predict(self, client_id: str, x: np.ndarray) -> np.ndarray:
         """What this client's model says of a batch of examples (class scores, or predicted values)."""
-        x, like = jnp.asarray(x), self.place.x.shape[1:]
-        if x.shape[1:] != like:
-            raise UserError(f"a batch of examples of shape {like} is needed; got x {x.shape}")
-        return np.asarray(self.place.model.apply(self.personal(client_id), x))
+        batch, like = jnp.asarray(x), self.place.x.shape[1:]
+        if batch.shape[1:] != like:
+            raise UserError(f"a batch of examples of shape {like} is needed; got x {batch.shape}")
+        return np.asarray(self.place.model.apply(self.personal(client_id), batch))
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Params:
         """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""

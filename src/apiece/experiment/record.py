@@ -113,7 +113,7 @@ def against(trials: Trials, place: Arena, name: str, other: str) -> dict[str, fl
     def mean(outcome: Outcome) -> float:
         errors, offsets = outcome.scores("test", "error")
         trained = np.repeat(outcome.judged < place.population, np.diff(offsets))
-        return 100 * float(finite(errors[trained].mean(dtype=np.float64))) / scale
+        return 100 * float(finite(errors[trained]).mean(dtype=np.float64)) / scale
 
     return _interval(paired_interval([mean(trials[name][s]) for s in seeds], [mean(trials[other][s]) for s in seeds]))
 
