@@ -29,22 +29,29 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML spec; flags override it.")]
 DataName = Annotated[str | None, typer.Option("--data", help="A source (see: apiece data list), file or folder.")]
 DataOptions = Annotated[
-    list[str] | None, typer.Option("--data-option", "-D", help="An option of the data, e.g. -D clients=50.")
+    list[str] | None,
+    typer.Option(
+        "--data-option",
+        "-D",
+        help="An option of the data, e.g. -D clients=50; own data: task, split, shares, min_size, standardize, ...",
+    ),
 ]
 ClientColumn = Annotated[str | None, typer.Option("--client", help="Own data: the column that names the client.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="Own data: the column to predict.")]
 FeatureColumns = Annotated[str | None, typer.Option("--features", help="Own data: feature columns, comma-separated.")]
-NewClients = Annotated[float | None, typer.Option(help="Share of clients held out entirely as new clients.")]
+NewClients = Annotated[
+    float | None, typer.Option(help="Share of clients held out as new ones (default 0.1 of ten or more).")
+]
 ModelName = Annotated[str | None, typer.Option("--model", help="auto, linear, softmax or mlp.")]
 Hidden = Annotated[str | None, typer.Option(help="Widths of the mlp's hidden layers, e.g. 128,64.")]
-Rounds = Annotated[int | None, typer.Option(help="Rounds of training.")]
+Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
 Schedule = Annotated[str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential.")]
 Stateless = Annotated[bool | None, typer.Option("--stateless", help="Clients forget everything between rounds.")]
-Seeds = Annotated[int | None, typer.Option(help="Number of seeds (0, 1, ...).")]
-Tune = Annotated[int | None, typer.Option(help="Tuning trials per method, judged on validation.")]
-Every = Annotated[int | None, typer.Option("--evaluate-every", help="Rounds between looks at validation.")]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds 0, 1, ... (default 3; run: 1).")]
+Tune = Annotated[int | None, typer.Option(help="Tuning trials per method, judged on validation (default 8; run: 1).")]
+Every = Annotated[int | None, typer.Option("--evaluate-every", help="Rounds between looks at validation (default 10).")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A method's option, e.g. -s ditto.lam=0.5 (not tuned then).")
 ]
@@ -157,12 +164,13 @@ def methods(
     with _plain_errors():
         from apiece import show
         from apiece.experiment import describe
+        from apiece.methods.options import SEARCH
 
         _ready()
         values = _values({"data": data, "model": model, "hidden": hidden})
         rows, size = describe.catalog(values, name)
         if name is not None:
-            _print(rows[0], json, escape(rows[0]["text"]))
+            _print(rows[0], json, show.method_text(rows[0], SEARCH))
         else:
             _print({"model": size, "methods": rows}, json, show.methods_table(rows, size))
 

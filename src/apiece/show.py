@@ -14,15 +14,11 @@ def comparison(record: dict[str, Any]) -> Group:
     measure = "accuracy" if classification else "error"
     methods = record["methods"]
     new = any("new_clients" in m["summary"] for m in methods.values())
-    titles = [
-        "test",
-        "worst\ntenth",
-        *(["new\nclients"] if new else []),
-        "gain over\nlocal",
-        "hurt %\n(proved)",
-        "MB\nsent",
-    ]
-    table = _table(["method", *titles], left=1)
+    beside_local = any(m["hurt"] for m in methods.values())
+    titles = ["method", "test", "worst\ntenth"]
+    titles += ["new\nclients"] * new + ["gain over\nlocal", "hurt %\n(proved)"] * beside_local
+    unit, size = _unit(max(map(_sent, methods.values())))
+    table = _table([*titles, f"{unit}\nsent"], left=1)
 
     def key(item: tuple[str, Any]) -> float:
         value = item[1]["summary"]["test"][measure]["mean_weighted"]["mean"]
@@ -32,12 +28,29 @@ def comparison(record: dict[str, Any]) -> Group:
     for name, found in sorted(methods.items(), key=key):
         summary = found["summary"]
         cell = lambda part, what, summary=summary: _with_interval(summary[part][measure][what], classification)
-        cost = found["seeds"][0]["costs"]
         row = [name, cell("test", "mean_weighted"), cell("test", "worst10")]
-        row += [cell("new_clients", "mean_weighted")] if new and "new_clients" in summary else [""] if new else []
-        row += [*_hurt(found["hurt"]), f"{(cost['bytes_up'] + cost['bytes_down']) / 1e6:.1f}"]
-        table.add_row(*row)
-    return Group(table, Text("\n".join(["", *_legend(record, classification)]), style="dim"))
+        row += [cell("new_clients", "mean_weighted") if "new_clients" in summary else ""] * new
+        row += [*_hurt(found["hurt"])] * beside_local
+        table.add_row(*row, f"{_sent(found) / size:.1f}")
+    legend = _legend(record, classification, beside_local, unit)
+    return Group(table, Text("\n".join(["", *legend]), style="dim"))
+
+
+def _sent(method: dict[str, Any]) -> float:
+    cost = method["seeds"][0]["costs"]
+    return cost["bytes_up"] + cost["bytes_down"]
+
+
+def _unit(count: float) -> tuple[str, float]:
+    """The unit in which so many bytes are a readable number.
+
+    >>> _unit(2600)
+    ('kB', 1000.0)
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return unit, size
+    return "B", 1.0
 
 
 def _with_interval(found: dict[str, Any], percent: bool) -> str:
@@ -64,19 +77,26 @@ def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
     return f"{gain['mean']:+.1f}{_half(gain, 1, 1)}", shares
 
 
-def _legend(record: dict[str, Any], classification: bool) -> list[str]:
+def _legend(record: dict[str, Any], classification: bool, beside_local: bool, unit: str) -> list[str]:
     spec, federation = record["spec"], record["federation"]
-    seeds = len(spec["seeds"])
-    what = "accuracy in % over all clients' test examples" if classification else "mean squared error on test examples"
-    over = f"± 95% interval over {seeds} seeds: the luck of training" if seeds > 1 else "one seed: no intervals"
+    seeds, held = len(spec["seeds"]), federation["new_clients"]
+    what = "accuracy in %" if classification else "mean squared error"
+    over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
+    tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
+    aside = f" ({held} more held out as new)" if held else ""
+    examples = federation["examples"]["test"]
+    one = f"; one is {100 / examples:.1g} points" if classification and examples else ""
     lines = [
-        f"{federation['clients']} clients ({federation['new_clients']} new ones held out), {record['model']}, "
-        f"{spec['train']['rounds']} rounds; {spec['tune']} tuning trials each, chosen on validation.",
-        f"test: {what} ({over}). worst tenth: mean over the worst 10% of clients.",
-        "gain over local: points of test error a client gains on average over training alone.",
-        "hurt: share of clients worse off than alone by more than 1 point, expected (and proved). "
-        "MB sent: up and down, all clients together.",
+        f"{federation['clients']} clients{aside}, {record['model']}, {spec['train']['rounds']} rounds; {tuned}.",
+        f"test: {what} over all clients' {examples} test examples{one} ({over}).",
+        "worst tenth: mean over the worst 10% of clients.",
     ]
+    if beside_local:
+        lines += [
+            "gain over local: points of test error a client gains on average over training alone.",
+            "hurt: share of clients worse off than alone by more than 1 point, expected (and proved).",
+        ]
+    lines.append(f"{unit} sent: up and down, all clients together.")
     return lines + [f"note: {note}" for note in record["notes"]]
 
 
@@ -108,8 +128,16 @@ def _table(titles: list[str], left: int) -> Table:
 
 
 def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
+    unit, size = _unit(count)
+    return f"{count / size:.{0 if unit == 'B' else 1}f} {unit}"
+
+
+def method_text(row: dict[str, Any], searched: dict[str, tuple[float, float]]) -> Group:
+    """One method: its text, and a table of its options with defaults and where tuning looks."""
+    about, _, arguments = row["text"].partition("Args:")
+    table = _table(["option", "default", "tuned over"], left=3)
+    for option, default in row["options"].items():
+        low, high = searched.get(option, (None, None))
+        table.add_row(option, "" if default is None else str(default), "" if low is None else f"{low:g} to {high:g}")
+    notes = " ".join(arguments.split())
+    return Group(Text(about.strip() + "\n"), table, Text("\n" + notes, style="dim"))

@@ -278,7 +278,9 @@ def test_every_problem_of_own_data_is_told_at_once_and_nothing_is_written(tmp_pa
     assert "row 5, column 'dose': infinite" in told and "row 7, column 'client': the client is missing" in told
     text = call("data", "check", "d.csv", code=2).stdout
     assert text.count("problem: ") == len(problems) and f"{len(problems)} problem(s)" in text
-    assert f"(and {len(problems) - 1} more problems: check the data to see all)" in fails("compare", "--data", "d.csv")
+    assert f"(and {len(problems) - 1} more problems: apiece data check shows all)" in fails(
+        "compare", "--data", "d.csv"
+    )
     missing = call("data", "check", "d.csv", "--client", "hospital", "--label", "labl", code=2).stdout
     assert "no column 'hospital' for client" in missing.replace("\n", " ") and "did you mean 'label'?" in missing
     assert [p.name for p in tmp_path.iterdir()] == ["d.csv"]

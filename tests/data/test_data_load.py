@@ -458,3 +458,26 @@ def test_any_csv_is_either_loaded_or_explained(tmp_path_factory, header, lines):
     assert (seen.federation is None) == bool(seen.problems)
     if seen.federation is not None:
         assert np.isfinite(seen.federation.train.x).all()
+
+
+def test_features_far_from_unit_scale_are_warned_of_and_can_be_standardized(tmp_path):
+    file = tmp_path / "clinics.csv"
+    rows = [f"{clinic},{50 + k},{k % 3 - 1},{k % 2}\n" for clinic in ("oslo", "rome") for k in range(10)]
+    file.write_text("clinic,age,mood,ill\n" + "".join(rows))
+    seen = inspect(file, client="clinic", label="ill")
+    assert [w for w in seen.warnings if "far from unit scale" in w and "'age'" in w and "mood" not in w]
+    scaled = inspect(file, client="clinic", label="ill", standardize=True)
+    assert not scaled.warnings
+    train = scaled.federation.train.x
+    np.testing.assert_allclose(train.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(train.std(0), 1, atol=1e-6)
+    mean, spread = seen.federation.scales()
+    np.testing.assert_allclose(scaled.federation.test.x, (seen.federation.test.x - mean) / spread, atol=1e-5)
+
+
+def test_new_clients_are_scaled_by_the_training_clients_numbers():
+    federation = linear(clients=10).hold_out_clients(0.2)
+    mean, spread = federation.scales()
+    scaled = federation.standardized().new.train.x
+    np.testing.assert_allclose(scaled, (federation.new.train.x - mean) / spread, atol=1e-5)
+    assert abs(scaled.mean(0)).max() > 1e-3  # not by their own

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -59,7 +58,7 @@ def test_missing_values_of_the_hospitals_are_refused_with_rows_and_columns(place
         assert len(told) == 1 and f"{first}" in told[0] and "missing" in told[0] and "fill" in told[0]
     result = CliRunner().invoke(app, ["run", "ditto", "--data", str(path), "--client", "hospital", "--label", "num"])
     assert result.exit_code == 2 and f"column '{gaps[0]}': missing (NaN)" in result.stderr
-    with pytest.raises(UserError, match=r"more problems?: check the data to see all"):
+    with pytest.raises(UserError, match=r"more problems?: apiece data check shows all"):
         load(path, client="hospital", label="num")
 
 
@@ -85,14 +84,13 @@ def test_exam_scores_of_schools_are_predicted_better_than_by_their_mean(place):
     federation = load(place / "school_by_school.npz", client="task", task="regression")
     assert (federation.task, federation.clients, federation.train.x.shape[1]) == ("regression", 139, 28)
     # Two of the columns go up to 90, the others to 1: a model of one's own brings them to one scale.
-    x = federation.train.x
-    center, scale = x.mean(0), np.where(x.std(0) > 0, x.std(0), 1)
+    largest = federation.train.x.max(0)
 
     def init(key):
         return {"w": jnp.zeros(28), "b": jnp.zeros(())}
 
     def apply(params, x):
-        return (x - center) / scale @ params["w"] + params["b"]
+        return x / largest @ params["w"] + params["b"]
 
     model = SimpleNamespace(init=init, apply=apply)
     found = fit("fed_avg", model, federation, rounds=40, cohort=30, options={"lr": 0.05})

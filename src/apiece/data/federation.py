@@ -16,6 +16,7 @@ import numpy as np
 from apiece.data import storage
 from apiece.errors import UserError, suggest
 
+FAR_FROM_UNIT = 20.0  # a feature whose mean or spread exceeds this needs scaling
 SPLITS = ("train", "validation", "test")
 TASKS = ("classification", "regression", "custom")
 Listed = Sequence[Any] | np.ndarray  # one entry per row
@@ -185,6 +186,52 @@ class Federation:
         shuffled = np.random.default_rng([seed, 0x6E6577]).permutation(self.clients)
         old, new = np.sort(shuffled[held:]), np.sort(shuffled[:held])
         return replace(self.take(old), new=self.take(new))
+
+    def standardized(self) -> "Federation":
+        """Every feature with mean 0 and spread 1 over all training examples; new clients and other splits alike.
+
+        The two numbers a feature needs are sums over clients, so no row has to move. A constant feature becomes 0,
+        uint8 pictures stay as they are.
+
+        >>> rows = np.array([[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]])
+        >>> f = from_rows(rows, np.array([0.5, 1.5, 2.5, 3.5]), np.array([0, 0, 1, 1]), shares=(1, 0, 0))
+        >>> f.standardized().train.x.tolist()
+        [[-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]]
+        """
+        if self.train.x.dtype == np.uint8:
+            return self
+        mean, spread = self.scales()
+        return self._rescaled(mean, np.where(spread > 0, spread, 1.0))
+
+    def scales(self) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, standard deviation) of every feature over all training examples."""
+        return self.train.x.mean(0, dtype=np.float64), self.train.x.std(0, dtype=np.float64)
+
+    def scale_warnings(self) -> list[str]:
+        """A warning if features are far from unit scale: one step size for all of them then crawls or blows up.
+
+        >>> f = from_rows(np.array([[60.0], [70.0], [80.0]]), np.zeros(3), np.zeros(3, int), features=("age",))
+        >>> print(f.scale_warnings()[0].split(";")[0])
+        features far from unit scale, up to 60: 'age'
+        """
+        if self.train.x.dtype == np.uint8 or self.train.x.ndim != 2 or self.task == "custom":
+            return []
+        size = np.maximum(*map(np.abs, self.scales()))
+        far = np.flatnonzero(size > FAR_FROM_UNIT)
+        if not len(far):
+            return []
+        names = [f"'{self.features[k]}'" if self.features else str(k) for k in far]
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        return [
+            f"features far from unit scale, up to {size.max():.3g}: {shown}; training may crawl or diverge. "
+            "Scale them, or let apiece do it with standardize=true (-D standardize=true)"
+        ]
+
+    def _rescaled(self, mean: np.ndarray, spread: np.ndarray) -> "Federation":
+        scaled = lambda x: ((x - mean) / spread).astype(self.train.x.dtype)
+        parts = {part: replace(getattr(self, part), x=scaled(getattr(self, part).x)) for part in SPLITS}
+        new = None if self.new is None else self.new._rescaled(mean, spread)
+        return replace(self, new=new, **parts)
 
     def summary(self) -> dict[str, Any]:
         """What is in it: clients, sizes, classes per client, label skew.

@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Federation:
     if seen.federation is not None:
         return seen.federation
     more = len(seen.problems) - 1
-    tail = f" (and {more} more problem{'s' if more > 1 else ''}: check the data to see all)" if more else ""
+    tail = f" (and {more} more problem{'s' if more > 1 else ''}: apiece data check shows all)" if more else ""
     raise UserError(seen.problems[0] + tail)
 
 
@@ -63,6 +63,7 @@ def inspect(
     shares: Sequence[float] = (0.6, 0.2, 0.2),
     min_size: int | None = None,
     delimiter: str = ",",
+    standardize: bool = False,
     seed: int = 0,
 ) -> Inspection:
     """Look at a file or a folder and collect every problem that forbids loading it.
@@ -72,7 +73,8 @@ def inspect(
     file name without suffix is the client, unless `client` names a column. `task`: "classification", "regression", or
     "auto": texts, and integers with at most 100 distinct values, are classes. `split`: a column with train, validation
     or test (a column "split" that holds these is used unasked); without it each client's rows are dealt at random by
-    `shares`. `min_size` leaves smaller clients out.
+    `shares`. `min_size` leaves smaller clients out. `standardize` gives every feature mean 0 and spread 1
+    over all training examples.
 
     Row numbers are those a person sees: lines of a CSV file (the header is row 1), rows of a Parquet file from 1,
     indexes of NPZ arrays from 0.
@@ -83,7 +85,7 @@ def inspect(
     ...     for problem in inspect(folder + "/a.csv").problems: print(problem.replace(folder + "/", ""))
     a.csv, row 3, column 'age': 'old' is not a number; mend the cell or leave the column out of the features
     a.csv: clients with fewer examples than the 3 the split needs: 'oslo' (1), 'rome' (1); give them more, change the \
-shares, or set min_size=3 to leave them out
+shares, or leave them out with min_size=3 (-D min_size=3)
     """
     path, notes = Path(path), Notes()
     if (path / "federation.json").is_file():
@@ -114,6 +116,10 @@ shares, or set min_size=3 to leave them out
             parts.append(_take(replace(table, names=first.names), wanted, parts[0] if parts else None, notes))
     federation = _join(path, parts, task, share, min_size, seed, found, notes) if parts else None
     if federation is not None:
+        if standardize:
+            federation = federation.standardized()
+        else:
+            notes.warnings += federation.scale_warnings()
         found |= federation.summary()
     return Inspection(found, notes.problems, notes.warnings, federation)
 
@@ -407,7 +413,7 @@ def _check_sizes(path: Path, client: np.ndarray, ids: np.ndarray, share: np.ndar
         notes.problem(
             "size",
             f"{path}: clients with fewer examples than the {need} the split needs: {who}{more}; give them more, "
-            f"change the shares, or set min_size={need} to leave them out",
+            f"change the shares, or leave them out with min_size={need} (-D min_size={need})",
         )
 
 

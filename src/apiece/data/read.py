@@ -141,7 +141,7 @@ def _check_delimiter(file: Path, delimiter: str) -> None:
         if other in header and other != delimiter:
             raise UserError(
                 f"{file}, row 1: the columns are not separated by {delimiter!r} but, it seems, by {other!r}; "
-                f"give delimiter={other!r}"
+                f"give delimiter={other!r} (-D delimiter={other!r})"
             )
 
 

@@ -16,6 +16,7 @@ from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
 from apiece.methods.options import bind, checked, tunable
 
+FORMAT = "1"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
 
 
@@ -65,16 +66,19 @@ def resume(out: str | Path, watch: Watch = lambda what, done, total: None) -> Co
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
         )
-    if folder.read_json(known) != fingerprint(place):
+    begun, now = folder.read_json(known), fingerprint(place)
+    if begun.get("format") != FORMAT:
+        raise UserError(f"'{out}' was begun by another version of apiece; finish it with that one, or start anew")
+    if begun != now:
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
     return _go(spec, place, out, watch)
 
 
 def fingerprint(place: setup.Arena) -> dict[str, str]:
-    """Hashes that tell whether the data are still the same."""
+    """Hashes that tell whether the data are still the same, and the format of the checkpoints."""
     of = lambda *arrays: hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()[:32]
     parts = {"train": (place.x, place.y, place.offsets), **place.splits}
-    return {part: of(*arrays) for part, arrays in parts.items()} | {"ids": of(place.ids)}
+    return {part: of(*arrays) for part, arrays in parts.items()} | {"ids": of(place.ids), "format": FORMAT}
 
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
@@ -184,7 +188,7 @@ def _record(
         "model": place.model.name,
         "federation": place.federation.summary(),
         "methods": methods,
-        "notes": notes,
+        "notes": place.federation.scale_warnings() + notes,
     }
 
 

@@ -31,12 +31,13 @@ class Fit:
         stacked = self.engine.personal(self.run, np.array([self._number(client_id)]))
         return jax.tree.map(lambda leaf: leaf[0], stacked)
 
-    def predict(self, client_id: str, x: np.ndarray) -> np.ndarray:
-        """What this client's model says of a batch of examples (class scores, or predicted values)."""
+    def predict(self, client: str | Params, x: np.ndarray) -> np.ndarray:
+        """What a client's model (by its id, or the model itself) says of a batch: class scores, or predicted values."""
         batch, like = jnp.asarray(x), self.place.x.shape[1:]
         if batch.shape[1:] != like:
             raise UserError(f"a batch of examples of shape {like} is needed; got x {batch.shape}")
-        return np.asarray(self.place.model.apply(self.personal(client_id), batch))
+        model = self.personal(client) if isinstance(client, str) else client
+        return np.asarray(self.place.model.apply(model, batch))
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Params:
         """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""

@@ -43,7 +43,7 @@ def _summary(place: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
     if place.federation.task == "regression":
         errors, offsets = outcome.scores(split, "error")
         mine = np.repeat(chosen, np.diff(offsets))
-        result["r2"] = r2(errors[mine], _targets(place, split, outcome.judged)[mine])
+        result["r2"] = r2(finite(errors[mine]), _targets(place, split, outcome.judged)[mine])
     return result
 
 

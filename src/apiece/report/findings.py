@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as t_distribution
 
 from apiece.evaluate import Interval, paired_interval
 from apiece.report.numbers import counted, fixed, known, listed, number, percent, places_for, plus_minus, span
@@ -44,7 +45,11 @@ def _score(run: Run, name: str, part: str = "test") -> str:
 
 
 def rivals(run: Run) -> dict[str, Interval]:
-    """How far every method is behind the best (positive: worse), paired by seed; in points or units of the error."""
+    """How far every method is behind the best (positive: worse), in points or units of the error.
+
+    The interval is the wider of two: over seeds (the luck of training) and over clients (the luck of the test
+    examples), paired in both. Seeds alone would tell methods apart by a single test example, when training is steady.
+    """
     order = [name for name in run.ordered() if run.score(name)]
     key, factor = run.metric.key, run.metric.factor * (1 if run.metric.higher else -1)
     found = {}
@@ -52,8 +57,23 @@ def rivals(run: Run) -> dict[str, Interval]:
         best, other = (_by_seed(run.methods[m], key) for m in (order[0], name))
         seeds = [seed for seed in best if seed in other]
         if seeds:
-            found[name] = paired_interval([factor * best[s] for s in seeds], [factor * other[s] for s in seeds])
+            over_seeds = paired_interval([factor * best[s] for s in seeds], [factor * other[s] for s in seeds])
+            half = np.maximum(over_seeds.half_width, _over_clients(run, order[0], name))
+            found[name] = Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, float(half))
     return found
+
+
+def _over_clients(run: Run, best: str, other: str) -> float:
+    """Half the 95% interval of the weighted difference, were other clients drawn; 0 where there is only one."""
+    ours, theirs = run.clients[best], run.clients[other]
+    there = ~ours.new & (ours.test > 0) & np.isfinite(ours.score) & np.isfinite(theirs.score)
+    count = int(there.sum())
+    if count < 2:
+        return 0.0
+    share = ours.test[there] / ours.test[there].sum()
+    gap = run.metric.factor * (ours.score - theirs.score)[there]
+    variance = np.sum(share**2 * (gap - share @ gap) ** 2) * count / (count - 1)
+    return float(t_distribution.ppf(0.975, count - 1) * np.sqrt(variance))
 
 
 def _by_seed(method: dict[str, Any], key: str) -> dict[int, float]:
@@ -89,10 +109,10 @@ def told_apart(run: Run, order: list[str]) -> list[str]:
         clear = [name for name in behind if name not in close]
         rest = f"; it is told apart from {listed(clear)}" if clear else ""
         near = listed([gap(name) for name in close[:NAMED]])
-        return [f"{order[0]} is not told apart by {run.seeds} seeds from {near}{rest}."]
+        return [f"{order[0]} is not told apart by {run.seeds} seeds and these test examples from {near}{rest}."]
     nearest = min(behind, key=lambda name: behind[name].mean)
     every = "every other method; the nearest is " if len(behind) > 1 else ""
-    return [f"Paired by seed, {run.seeds} seeds tell {order[0]} apart from {every}{gap(nearest)}."]
+    return [f"{run.seeds} seeds and these test examples tell {order[0]} apart from {every}{gap(nearest)}."]
 
 
 def beside_local(run: Run) -> str | None:
