@@ -25,8 +25,6 @@ alpha = 1.0
 rounds = 3
 cohort = 5
 evaluate_every = 1
-[methods.ditto]
-lam = 0.5
 """
 
 

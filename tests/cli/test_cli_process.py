@@ -45,11 +45,11 @@ def once(tmp_path_factory, name, make):
 
 def compared(place):
     (place / "s.toml").write_text(SPEC)
-    first = apiece("compare", "--spec", "s.toml", "--out", "first", cwd=place)
+    first = apiece("compare", "--spec", "s.toml", "--methods", "local", "--out", "first", cwd=place)
     (place / "out.txt").write_text(first.stdout)
     (place / "err.txt").write_text(first.stderr)
     assert first.returncode == 0
-    second = apiece("compare", "--spec", "s.toml", "--out", "second", "--json", cwd=place)
+    second = apiece("compare", "--spec", "s.toml", "--methods", "local", "--out", "second", "--json", cwd=place)
     (place / "out.json").write_text(second.stdout)
     (place / "err-json.txt").write_text(second.stderr)
     assert second.returncode == 0
@@ -91,14 +91,14 @@ def test_json_is_one_document_on_stdout_and_the_record(two_runs):
     text = (two_runs / "out.json").read_text()
     found, end = json.JSONDecoder().raw_decode(text)
     assert text[end:] == "\n" and found == record_of(two_runs / "second")
-    assert "ditto: seed 1" in (two_runs / "err-json.txt").read_text(), "progress is told on stderr"
+    assert "ftfa: seed 1" in (two_runs / "err-json.txt").read_text(), "progress is told on stderr"
 
 
 def test_the_table_fits_a_terminal_of_eighty_columns(two_runs):
     text = (two_runs / "out.txt").read_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text, "nothing was cut off"
-    for name in ("local", "fed_avg", "ftfa", "ditto"):
+    for name in ("local", "fed_avg", "ftfa"):
         line = next(line for line in text.splitlines() if line.split()[:1] == [name])
         test = record_of(two_runs / "first")["methods"][name]["summary"]["test"]["accuracy"]["mean_weighted"]
         assert f"{100 * test['mean']:.1f}" in line
@@ -107,7 +107,7 @@ def test_the_table_fits_a_terminal_of_eighty_columns(two_runs):
 
 def test_the_folder_has_the_report(two_runs):
     page = (two_runs / "first" / "report.html").read_text()
-    assert "<html" in page and "ditto" in page
+    assert "<html" in page and "ftfa" in page
 
 
 def test_an_existing_output_folder_is_never_touched(two_runs, monkeypatch):

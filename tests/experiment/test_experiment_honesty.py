@@ -14,7 +14,7 @@ from apiece.engines.vectorized import Vectorized
 from apiece.experiment import fit
 
 PLAN = {"train": SMALL["train"], "seeds": [0], "tune": 3, "baselines": False}
-METHODS = {"fed_avg": {}, "ditto": {}}
+METHODS = {"ditto": {}}
 
 
 def with_test_labels(shift):
@@ -52,10 +52,10 @@ def test_poisoned_test_labels_change_neither_the_choice_nor_the_training(clean, 
 
 
 def test_the_choice_follows_validation_where_test_would_choose_otherwise(poisoned):
-    found = record_of(poisoned)["methods"]["fed_avg"]
+    found = record_of(poisoned)["methods"]["ditto"]
     test_losses = []
     for trial in found["tuning"]:
-        fitted = fit("fed_avg", federation=with_test_labels(1), options=trial["options"], **SMALL["train"])
+        fitted = fit("ditto", federation=with_test_labels(1), options=trial["options"], **SMALL["train"])
         metrics = fitted.evaluate()
         assert metrics["validation"]["loss"]["mean"] == pytest.approx(trial["validation_loss"])
         test_losses.append(metrics["test"]["loss"]["mean"])

@@ -138,7 +138,7 @@ def test_a_folder_that_is_no_run_is_not_resumed(tmp_path):
 
 def test_a_federation_at_hand_is_saved_with_the_run_which_resumes_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = compare(federation(), {"ditto": {"lam": 0.5}}, seeds=1, tune=1, out="run", **SMALL["train"])
+    done = compare(federation(), seeds=1, tune=1, out="run", **SMALL["train"])
     out = tmp_path / "run"
     assert done.folder.resolve() == out and (out / "federation" / "federation.json").exists()
     before = numbers_of(out)
