@@ -1,5 +1,6 @@
 """One client's part of a run, as pure functions: what every engine calls, wherever the client is."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,8 @@ class Keys(NamedTuple):
     personal: Tree
 
 
-def keys(seed: Tree) -> Keys:
+@functools.lru_cache(maxsize=64)
+def keys(seed: int) -> Keys:
     """The four streams of a seed.
 
     >>> len(keys(0))

@@ -168,7 +168,7 @@ class Vectorized:
         known = _spare(run.known, touched, self.working_rows)
         round = run.round + np.arange(self.block, dtype=np.int32)
         place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
-        plan = dict(round=round, ids=ids, slots=slots, weight=weight, **place)
+        plan = dict(round=round, played=(weight > 0).any(1), ids=ids, slots=slots, weight=weight, **place)
         server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
         if not self.stateless:
             keep = lambda leaf, new: leaf.__setitem__(touched, np.asarray(new)[: len(touched)])
@@ -222,17 +222,20 @@ class Vectorized:
             return each(one, who, who["weight"] > 0, self.sequential)
 
         everyone = divided(work, self.mesh, rows=1, whole=3)
+        # Left to itself, XLA divides the plan as the clients are and then has to collect it again, round by round.
+        everywhere = NamedSharding(self.mesh, P())
+        plan = lax.with_sharding_constraint(plan, everywhere)
 
         def play(state: tuple, plan: dict) -> tuple:
             server, rows, known = state
-            round, weight = plan["round"], plan["weight"]
+            round, weight = plan["round"], lax.with_sharding_constraint(plan["weight"], everywhere)
             now = stage._replace(server=server, stream=streams.client, round=round)
-            who = {name: column for name, column in plan.items() if name != "round"}
+            who = {name: column for name, column in plan.items() if name not in ("round", "played")}
             clients, replies = everyone(who, rows, known, now)
             cohort = Cohort(plan["ids"], weight, jnp.zeros(self.places, jnp.int32), jnp.int32(self.population))
             merge_key = jax.random.fold_in(streams.server, round)
             server = self.build(stage.hyper, round).merge(server, replies, cohort, merge_key)
-            server = lax.with_sharding_constraint(server, NamedSharding(self.mesh, P()))
+            server = lax.with_sharding_constraint(server, everywhere)
             if not self.stateless:
                 rows = tree.put(rows, plan["slots"], clients)
                 known = known.at[plan["slots"]].set(True).at[-1].set(False)
@@ -240,7 +243,7 @@ class Vectorized:
 
         def step(state: tuple, plan: dict) -> tuple:
             # Rounds beyond the last one fill the block up, so that every block is the same program.
-            return lax.cond((plan["weight"] > 0).any(), play, lambda state, plan: state, state, plan), None
+            return lax.cond(plan["played"], play, lambda state, plan: state, state, plan), None
 
         return lax.scan(step, (server, rows, known), plan)[0]
 
