@@ -80,7 +80,7 @@ def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
 def _legend(record: dict[str, Any], classification: bool, beside_local: bool, unit: str) -> list[str]:
     spec, federation = record["spec"], record["federation"]
     seeds, held = len(spec["seeds"]), federation["new_clients"]
-    what = "accuracy in %" if classification else "mean squared error"
+    what = {"classification": "accuracy in %", "regression": "mean squared error", "custom": "loss"}[federation["task"]]
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""

@@ -332,3 +332,12 @@ def test_a_method_that_diverged_says_so(tmp_path):
     assert "diverged" in call(*arguments, "--out", "a").stdout
     found = json.loads(call("resume", "a", "--json").stdout)
     assert found["methods"]["fed_avg"]["seeds"][0]["metrics"]["test"]["loss"]["mean"] is None
+
+
+def test_clients_that_are_functions_can_be_run_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        app, ["run", "fed_clup", "--data", "quadratics", "--rounds", "3", "-s", "fed_clup.batch=0"]
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "fed_clup" in done.stdout and "loss over all clients' 3 test examples" in done.stdout
