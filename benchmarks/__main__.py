@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         command.add_argument("--repeats", type=int, default=5, help="timed repeats of a system; the median counts")
-        command.add_argument("--seconds", type=float, default=15.0, help="at most so long a system (fewer rounds then)")
+        command.add_argument("--seconds", type=float, default=5.0, help="at most so long a system (fewer rounds then)")
         form = command.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON document on stdout")
         form.add_argument("--markdown", action="store_true", help="the table for the documentation")

@@ -3,7 +3,8 @@
 Delta_i is the expected error, in points, of client i under a method minus under tuned Local trained on the same data.
 Client i is *hurt* if Delta_i > delta; delta is 1 point, for at 0 ties would decide. Delta_i is never seen: what is seen
 is t_i, the mean paired difference on the client's few test examples, with standard error s_i. The share of clients
-with t_i > 0 is therefore 39 to 47 % for two identical methods (20 to 300 test examples). Three numbers are honest, and are given together:
+with t_i > 0 is therefore 39 to 47 % for two identical methods (20 to 300 test examples each). Three numbers are
+honest, and are given together:
 
 - `hurt_proved`: share of clients whose one-sided p-value against Delta_i <= delta is rejected by Benjamini-Hochberg at
   5 %. A lower bound.
