@@ -304,13 +304,18 @@ def test_a_newcomer_catches_up_with_as_many_visits_as_others_made():
 
 
 def test_states_that_would_fill_the_memory_lie_on_disk_and_start_as_zeros(monkeypatch):
-    monkeypatch.setattr(vectorized.os, "sysconf", lambda name: 10)  # a machine with a hundred bytes
+    monkeypatch.setattr(vectorized, "SMALL_STATES", 40)
+    monkeypatch.setattr(vectorized.os, "sysconf", lambda name: 20)  # a machine with four hundred bytes
     rows = vectorized._empty((1000, 50), np.float32)
     rows[7] = 3
     assert isinstance(rows, np.memmap)
     assert rows[7].tolist() == [3] * 50
     assert rows[8].tolist() == [0] * 50
-    assert not isinstance(vectorized._empty((2, 2), np.float32), np.memmap)
+    for shape in ((2, 2), (10, 4)):  # small, and large enough for pages of its own
+        here = vectorized._empty(shape, np.float32)
+        here[1] = 5
+        assert not isinstance(here, np.memmap)
+        assert here.sum() == 5 * shape[1]
 
 
 @pytest.mark.parametrize("wrong", [{"weights": "uniformly"}, {"mode": "sequentiall"}])

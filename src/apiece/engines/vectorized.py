@@ -9,6 +9,7 @@ cost depends on the cohort, not on the population.
 
 import dataclasses
 import math
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from apiece.engines.score import Examples, score_models
 from apiece.errors import UserError, suggest
 from apiece.protocol import Cohort, Data, Method, Params, Tree
 
+SMALL_STATES = 1 << 24  # bytes
 WEIGHTS, MODES = ("examples", "uniform"), ("auto", "sequential", "vmap")
 Build = Callable[[dict[str, Any], Any], Method]  # (hyper-parameters, round) -> the method of that round; may be traced
 
@@ -269,8 +271,11 @@ class Vectorized:
 def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Zeros that claim memory only where they are written; on disk, likewise, when they would fill half of it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2:
+    if size < SMALL_STATES:
         return np.zeros(shape, dtype)
+    if size <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2:
+        # NumPy asks for huge pages, and then one client's few bytes claim, and clear, two megabytes.
+        return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
     with tempfile.TemporaryFile(prefix="apiece-states-") as file:  # nameless: gone when the array is
         return np.memmap(file, dtype, "w+", shape=shape)
 
