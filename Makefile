@@ -51,4 +51,5 @@ clean: ## remove .venv and caches (never runs/)
 .venv/.bench: .venv/.test
 	@echo 'Installing PyTorch, the rival, into .venv.'
 	@$(BIN)/pip install -qq --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/pip install -qq --disable-pip-version-check pfl || echo 'pfl-research does not install: no rows of it.'
 	@touch $@
