@@ -1,10 +1,12 @@
 """The generated page is current, and the pages' links lead somewhere."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import apiece
 from apiece.experiment.page import page
 
 ROOT = Path(__file__).parents[1]
@@ -13,6 +15,19 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 def test_the_catalog_page_is_what_the_catalog_says():
     assert (ROOT / "docs/ref-methods.md").read_text(encoding="utf-8") == page(), "run: make docs"
+
+
+def public():
+    """What `import apiece` offers, and what its modules offer, by name."""
+    for name in apiece.__all__:
+        value = getattr(apiece, name)
+        inner = {f"{name}.{n}": getattr(value, n) for n in getattr(value, "__all__", [])}
+        yield from (inner or {name: value}).items()
+
+
+@pytest.mark.parametrize(("name", "value"), [pytest.param(n, v, id=n) for n, v in public() if callable(v)])
+def test_everything_public_has_an_example_that_runs(name, value):
+    assert ">>>" in (inspect.getdoc(value) or ""), f"{name} has no example"
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -63,6 +63,11 @@ class Data:
 
     `x` and `y` are pytrees of arrays with all clients' examples along axis 0; this client owns the `size` rows from
     `start` on. `capacity` (static) is the size of the largest client, which bounds a full-batch view; None: unknown.
+
+    >>> import numpy as np
+    >>> mine = Data(x=np.arange(10.0), y=np.arange(10), start=4, size=3)
+    >>> mine.y[mine.start : mine.start + mine.size].tolist()
+    [4, 5, 6]
     """
 
     x: Tree
@@ -73,7 +78,13 @@ class Data:
 
 
 class Batch(NamedTuple):
-    """What a loss sees: examples, and their weights (0 = not there; the weights of a batch sum to its true size)."""
+    """What a loss sees: examples, and their weights (0 = not there; the weights of a batch sum to its true size).
+
+    >>> import numpy as np
+    >>> batch = Batch(x=np.ones((2, 3)), y=np.array([1.0, 5.0]), weight=np.array([1.0, 0.0]))
+    >>> float((batch.weight * batch.y).sum() / batch.weight.sum())
+    1.0
+    """
 
     x: Tree
     y: Tree
@@ -84,7 +95,13 @@ Loss = Callable[[Params, Batch, Any], Any]  # (params, batch, key) -> the weight
 
 
 class Cohort(NamedTuple):
-    """Who answered. `weight` 0 means: ignore this row; `delay` is in server versions."""
+    """Who answered. `weight` 0 means: ignore this row; `delay` is in server versions.
+
+    >>> import numpy as np
+    >>> cohort = Cohort(np.array([3, 7]), weight=np.array([20.0, 0.0]), delay=np.zeros(2, int), population=10)
+    >>> cohort.ids[cohort.weight > 0].tolist()
+    [3]
+    """
 
     ids: Any
     weight: Any
@@ -93,7 +110,11 @@ class Cohort(NamedTuple):
 
 
 class Method(NamedTuple):
-    """Six pure functions; the contract is in this module's text."""
+    """Six pure functions; the contract is in this module's text.
+
+    >>> Method._fields
+    ('init', 'message', 'merge', 'enroll', 'local', 'personal')
+    """
 
     init: Callable[[Params, Any], Server]
     message: Callable[[Server, Any], Message]

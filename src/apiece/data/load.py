@@ -25,7 +25,12 @@ TASKS = ("auto", "classification", "regression")
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What `inspect` found. There is a federation exactly when there are no problems; warnings forbid nothing."""
+    """What `inspect` found. There is a federation exactly when there are no problems; warnings forbid nothing.
+
+    >>> seen = inspect("no-such-file.csv")
+    >>> len(seen.problems), seen.federation is None
+    (1, True)
+    """
 
     found: dict[str, Any]
     problems: list[str]

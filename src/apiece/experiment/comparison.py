@@ -55,7 +55,12 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
 
 
 def resume(out: str | Path, watch: Watch = lambda what, done, total: None) -> Comparison:
-    """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run."""
+    """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run.
+
+    >>> try: resume("no-such-run")
+    ... except UserError as error: print(error)
+    'no-such-run' is not a run folder: it has no spec.toml
+    """
     out = Path(out)
     if not (out / "spec.toml").exists():
         raise UserError(f"'{out}' is not a run folder: it has no spec.toml")

@@ -17,7 +17,12 @@ from apiece.protocol import Params
 
 
 class Model(NamedTuple):
-    """`init(key) -> params`, `apply(params, x) -> outputs` for a batch of examples."""
+    """`init(key) -> params`, `apply(params, x) -> outputs` for a batch of examples.
+
+    >>> constant = Model(init=lambda key: jnp.zeros(()), apply=lambda params, x: params + 0 * x[:, 0], name="constant")
+    >>> constant.apply(jnp.array(2.0), jnp.ones((3, 4))).tolist()
+    [2.0, 2.0, 2.0]
+    """
 
     init: Callable[[Any], Params]
     apply: Callable[[Params, Any], Any]

@@ -15,6 +15,12 @@ class Objective(NamedTuple):
     """`loss(params, batch, key)` is the weighted mean over the batch; `outcomes` gives (loss, error) per example.
 
     The error is 0/1 for classification and the squared error for regression.
+
+    >>> from apiece.models import linear
+    >>> judge = objective(linear((1,)), "regression")
+    >>> batch = Batch(jnp.ones((2, 1)), jnp.array([1.0, 3.0]), jnp.ones(2))
+    >>> judge.outcomes(linear((1,)).init(jax.random.key(0)), batch)[1].tolist()
+    [1.0, 9.0]
     """
 
     loss: Callable[[Params, Batch, Any], jax.Array]
