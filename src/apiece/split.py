@@ -20,7 +20,7 @@ def paths(params: Params) -> list[str]:
     >>> paths({"hidden": {"w": 1.0, "b": 0.0}, "out": {"w": 2.0}})
     ['hidden/b', 'hidden/w', 'out/w']
     """
-    return [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    return [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
 
 
 def under(*prefixes: str) -> Part:
@@ -45,7 +45,7 @@ def split(params: Params, private: Part) -> tuple[Params, Params]:
     if all(private(name) for name in names):
         raise UserError("every parameter is private under this rule: nothing is left to share (use method 'local')")
     pick = lambda mine: jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaf if private(_name(path)) == mine else None, params
+        lambda path, leaf: leaf if private(path_name(path)) == mine else None, params
     )
     return pick(False), pick(True)
 
@@ -59,5 +59,10 @@ def join(shared: Params, private: Params) -> Params:
     return jax.tree.map(lambda s, p: p if s is None else s, shared, private, is_leaf=lambda leaf: leaf is None)
 
 
-def _name(path: tuple) -> str:
+def path_name(path: tuple) -> str:
+    """A parameter's path in JAX's terms, as text.
+
+    >>> path_name((jax.tree_util.DictKey("out"), jax.tree_util.SequenceKey(0)))
+    'out/0'
+    """
     return "/".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)

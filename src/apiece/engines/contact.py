@@ -1,12 +1,15 @@
 """One client's part of a run, as pure functions: what every engine calls, wherever the client is."""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
 
 from apiece.protocol import Client, Data, Message, Method, Params, Reply, Tree
+
+Build = Callable[[dict[str, Any], Any], Method]  # (hyper-parameters, round) -> the method of that round; may be traced
 
 
 class Keys(NamedTuple):

@@ -14,12 +14,11 @@ import numpy as np
 from apiece import tree
 from apiece.engines.codec import Schema, decode, encode, schema_of
 from apiece.engines.cohort import Participation
-from apiece.engines.contact import key_of, keys, model_in_use, visit
+from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
 from apiece.errors import UserError
-from apiece.protocol import Cohort, Data, Method, Params, Tree
+from apiece.protocol import Cohort, Data, Params, Tree
 
 MOST = 2**31 - 1  # rounds, and examples that a client may claim
-Build = Callable[[dict[str, Any], Any], Method]
 
 
 class Agreement(NamedTuple):

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 from apiece import tree
 from apiece.engines.cohort import Participation
-from apiece.engines.contact import Keys, key_of, keys, model_in_use, visit
+from apiece.engines.contact import Build, Keys, key_of, keys, model_in_use, visit
 from apiece.engines.division import divided, each, mesh_of, on_devices
 from apiece.engines.score import Examples, score_models
 from apiece.errors import UserError, suggest
@@ -32,7 +32,6 @@ from apiece.protocol import Cohort, Data, Method, Params, Tree
 
 SMALL_STATES = 1 << 24  # bytes
 WEIGHTS, MODES = ("examples", "uniform"), ("auto", "sequential", "vmap")
-Build = Callable[[dict[str, Any], Any], Method]  # (hyper-parameters, round) -> the method of that round; may be traced
 
 
 @dataclasses.dataclass

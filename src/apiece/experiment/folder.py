@@ -15,6 +15,7 @@ import safetensors.numpy
 
 from apiece.errors import UserError
 from apiece.protocol import Tree
+from apiece.split import path_name
 
 
 @contextlib.contextmanager
@@ -107,8 +108,8 @@ def flattened(prefix: str, tree: Tree) -> dict[str, np.ndarray]:
     >>> list(flattened("model", {"out": {"w": np.ones(1)}}))
     ['model/out/w']
     """
-    name = lambda path: "/".join([prefix, *(str(getattr(k, "key", getattr(k, "idx", k))) for k in path)])
-    return {name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join([prefix, path_name(path)] if path else [prefix]): np.asarray(leaf) for path, leaf in leaves}
 
 
 def unflattened(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tree:
