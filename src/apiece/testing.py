@@ -37,7 +37,8 @@ POPULATION = 4  # the last client is known, but never sampled
 FEATURES, CLASSES = 3, 3
 SEED = 7
 ROUNDING = 1e-6
-SMALL = {"batch": 8, "steps": 3, "prox_steps": 2, "tune_epochs": 2}  # set where the factory has them: checks are quick
+# Set where the factory has them: checks are quick, and fit a model with the parameters w and b.
+SMALL = {"batch": 8, "steps": 3, "prox_steps": 2, "tune_epochs": 2, "population": POPULATION, "private": "b"}
 FIRST_EVERYBODY = ((0, 1, 2, 3), (1, 3), (0, 2, 3))
 
 Schedule = tuple[tuple[int, ...], ...]

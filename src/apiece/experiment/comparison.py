@@ -116,7 +116,7 @@ class _Bench:
 
     def __init__(self, spec: Spec, place: setup.Arena, name: str, options: dict[str, Any], out: Path) -> None:
         self.spec, self.place, self.name, self.options, self.out = spec, place, name, options, out
-        self.hyper = bind(name, place.objective.loss, options)[1]
+        self.hyper = bind(name, place.objective.loss, options, population=place.population)[1]
         self._engine: Vectorized | None = None
 
     @property

@@ -10,7 +10,7 @@ from apiece.engines.costs import costs
 from apiece.experiment.setup import federation_of, model_of
 from apiece.experiment.spec import make_spec
 from apiece.methods import CATALOG
-from apiece.methods.options import options_of
+from apiece.methods.options import bind, options_of
 from apiece.models import objective
 
 
@@ -33,7 +33,8 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
     rows = []
     for name, options in chosen.items():
         text = inspect.getdoc(CATALOG[name]) or ""
-        spent = costs(CATALOG[name](loss), params, example, size)
+        build, hyper = bind(name, loss, {}, population=federation.clients)
+        spent = costs(build(hyper, 0), params, example, size)
         rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
                      "options": options, **spent._asdict()})  # fmt: skip
     return rows, model.name

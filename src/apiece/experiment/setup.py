@@ -170,7 +170,9 @@ def engine_of(
 ) -> tuple[Vectorized, dict[str, float]]:
     """(engine, hyper): the vectorized engine for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
-    build, hyper = bind(method, place.objective.loss, options, None if train.schedule == "constant" else plan)
+    build, hyper = bind(
+        method, place.objective.loss, options, None if train.schedule == "constant" else plan, place.population
+    )
     engine = Vectorized(
         build,
         place.x,
@@ -203,6 +205,6 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
     Participation(spec.train.cohort, spec.train.probability).places(place.population)
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
-        build, hyper = bind(name, place.objective.loss, options)
+        build, hyper = bind(name, place.objective.loss, options, population=place.population)
         build(hyper, 0)
     return place

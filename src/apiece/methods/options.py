@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from apiece.errors import UserError, suggest
 from apiece.methods import CATALOG
 from apiece.protocol import Loss, Method
@@ -15,7 +17,8 @@ SEARCH: dict[str, tuple[float, float]] = {
     "tune_lr": (0.01, 3.0),
     "lam": (0.01, 10.0),
 }
-AT_LEAST_ONE = ("steps", "epochs", "tune_steps", "tune_epochs", "prox_steps")
+COUNTS = ("epochs", "tune_epochs")  # whole numbers whose default is none
+FROM_ZERO = ("batch", "population")  # counts that may be 0; all others start at 1
 POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity")
 
 
@@ -60,16 +63,29 @@ def _value(name: str, option: str, default: Any, value: Any) -> Any:
         if not isinstance(value, str):
             raise UserError(f"{where} is a word, not {value!r}")
         return value
+    if isinstance(default, tuple):
+        return _numbers(where, value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"{where} is a finite number, not {value!r}")
-    if option in AT_LEAST_ONE or option == "batch":
-        least = 0 if option == "batch" else 1
+    if isinstance(default, int) or option in COUNTS:
+        least = 0 if option in FROM_ZERO else 1
         if value != int(value) or value < least:
             raise UserError(f"{where} is a whole number of at least {least}, not {value!r}")
         return int(value)
     if value < 0 or (value == 0 and option in POSITIVE):
         raise UserError(f"{where} must be {'above' if option in POSITIVE else 'at least'} 0, not {value!r}")
     return float(value)
+
+
+def _numbers(where: str, value: Any) -> Any:
+    """A list of numbers, or a list of such lists: as an array, or () for none."""
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise UserError(f"{where} is a list of numbers, or of equally long lists of numbers, not {value!r}") from None
+    if array.ndim not in (1, 2) or np.isnan(array).any():
+        raise UserError(f"{where} is a list of numbers, or of equally long lists of numbers, not {value!r}")
+    return array if array.size else ()
 
 
 def tunable(name: str, options: dict[str, Any]) -> dict[str, tuple[float, float]]:
@@ -86,18 +102,21 @@ def bind(
     loss: Loss,
     options: dict[str, Any],
     schedule: Callable[[Any], Any] | None = None,
+    population: int = 0,
 ) -> tuple[Callable[[dict[str, Any], Any], Method], dict[str, float]]:
     """(build, hyper): the factory as an engine wants it, and the values of its traced options.
 
     Options whose default is a fraction are traced, so tuning them never compiles again; counts and switches are
     fixed. The schedule scales `lr`, the step size of the clients' training. A factory of one's own may stand in
-    place of a name.
+    place of a name. One that has an option `population` is told the number of clients.
 
     >>> build, hyper = bind("fed_avg", lambda p, b, k: 0.0, {"lr": 0.5})
     >>> hyper
     {'lr': 0.5, 'server_lr': 1.0}
     """
     every = checked(method, options)
+    if not every.get("population", 1):
+        every["population"] = population
     factory = CATALOG[method] if isinstance(method, str) else method
     hyper = {option: every[option] for option, default in options_of(method).items() if isinstance(default, float)}
     fixed = {option: value for option, value in every.items() if option not in hyper}
