@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece import tree
+from apiece.engines.arrivals import Journal
+from apiece.engines.asynchronous import Asynchronous
 from apiece.engines.codec import decode
 from apiece.engines.cohort import Participation
 from apiece.engines.contact import keys
@@ -31,7 +34,7 @@ from apiece.errors import UserError, suggest
 from apiece.models import Model, objective, softmax
 from apiece.protocol import Client, Cohort, Data, Message, Method, Params, Reply, Server, Tree
 
-ENGINES = ("vectorized", "remote")
+ENGINES = ("vectorized", "remote", "asynchronous")
 SIZES = (1, 3, 7, 20, 5)
 POPULATION = 4  # the last client is known, but never sampled
 FEATURES, CLASSES = 3, 3
@@ -61,6 +64,28 @@ class Chosen(Participation):
     def draw(self, seed: int, round: int, population: int) -> np.ndarray:
         """The clients written down for this round."""
         return np.array(self.schedule[round])
+
+
+@dataclasses.dataclass(frozen=True)
+class Punctual:
+    """Arrivals without delay: a round's clients as written down start together and arrive together.
+
+    >>> Punctual(((3, 1), (0,))).journal(seed=0, population=4, merges=2).merge.tolist()
+    [0, 0, 1]
+    """
+
+    schedule: Schedule = ()
+    buffer: int = POPULATION
+
+    def in_flight(self) -> int:
+        """Room for everybody, so that one compiled program serves every schedule."""
+        return POPULATION
+
+    def journal(self, seed: int, population: int, merges: int) -> Journal:
+        """The clients written down, round after round."""
+        round = np.repeat(np.arange(len(self.schedule)), [len(cohort) for cohort in self.schedule])
+        client = np.array([i for cohort in self.schedule for i in cohort])
+        return Journal(client, round, round, np.arange(1.0, len(self.schedule) + 1))
 
 
 class Outcome(NamedTuple):
@@ -156,10 +181,11 @@ class Case:
 
     def rerun(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Outcome:
         """A run by this engine."""
-        return (self._by_vectorized if engine == "vectorized" else self._by_remote)(schedule, **how)
+        return (self._by_remote if engine == "remote" else partial(self._by_simulation, engine))(schedule, **how)
 
-    def _by_vectorized(
+    def _by_simulation(
         self,
+        engine: str,
         schedule: Schedule,
         owners: tuple[int, ...] | None = None,
         stateless: bool = False,
@@ -168,18 +194,31 @@ class Case:
         devices: int | None = None,
         models: bool = True,
     ) -> Outcome:
-        name = ("engine", stateless, fresh, mode, devices)
+        name = (engine, stateless, fresh, mode, devices)
         if name not in self._kept:
-            self._kept[name] = Vectorized(
-                self.watched, self.x, self.y, self.offsets, population=POPULATION, participation=Chosen(),
-                stateless=stateless, block=len(FIRST_EVERYBODY) + 1, mode=mode, devices=jax.devices()[:devices],
-            )  # fmt: skip
-        engine = copy.copy(self._kept[name])  # the copy shares the compiled programs
-        engine.participation = Chosen(schedule=schedule)
+            how: dict[str, Any] = dict(population=POPULATION, stateless=stateless, mode=mode)
+            how |= dict(block=len(FIRST_EVERYBODY) + 1, devices=jax.devices()[:devices])
+            here = (self.watched, self.x, self.y, self.offsets)
+            vectorized = engine == "vectorized"
+            self._kept[name] = (
+                Vectorized(*here, participation=Chosen(), **how)
+                if vectorized
+                else Asynchronous(*here, arrivals=Punctual(), **how)
+            )
+        simulation = copy.copy(self._kept[name])  # the copy shares the compiled programs
+        if isinstance(simulation, Vectorized):
+            simulation.participation = Chosen(schedule=schedule)
+        else:
+            simulation.arrivals, simulation._itineraries = Punctual(schedule), {}
+        return self._outcome(simulation, len(schedule), owners, models)
+
+    def _outcome(
+        self, engine: Vectorized | Asynchronous, rounds: int, owners: tuple[int, ...] | None, models: bool
+    ) -> Outcome:
         if owners is not None:
             engine.train = engine.examples(*self.others_poisoned(owners), self.offsets)
         run = engine.start(self.model.init, SEED, self.hyper)
-        run = engine.advance(run, len(schedule))
+        run = engine.advance(run, rounds)
         used = engine.personal(run, np.arange(len(SIZES))) if models else ()
         server, replies = jax.tree.map(np.asarray, run.server)
         clients, enrolled_with = run.rows
@@ -524,7 +563,7 @@ def one_client_is_enough(case: Case, engine: str) -> None:
 
 @_contract(3)
 def engines_agree(case: Case, engine: str) -> None:
-    """A vectorized run and a remote run are the same run."""
+    """A vectorized, a remote and an asynchronous run without delays are the same run."""
     for other in case.engines:
         for schedule in (FIRST_EVERYBODY, ((1,), (3, 0))):
             _check_outcomes(f"on the {other} engine", case.run(other, schedule), case.run(engine, schedule))

@@ -1,5 +1,6 @@
 """The fast engine: one compile, the right rows, the work divided, and any way of cutting a run the same run."""
 
+import dataclasses
 from collections import Counter
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import pytest
 from jax import lax
 
 from apiece import tree
-from apiece.engines import vectorized
+from apiece.engines import simulation
 from apiece.engines.cohort import Participation
 from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError
@@ -296,23 +297,26 @@ def test_outcomes_are_each_clients_own_examples_under_its_own_model(engine, grou
 
 
 def test_a_newcomer_catches_up_with_as_many_visits_as_others_made():
-    share = lambda **who: engine_of(participation=Participation(**who)).visits
-    assert share()(10) == 10
-    assert share(size=3)(10) == 5
-    assert share(probability=0.1)(50) == 5
-    assert share(probability=0.1)(0) == 1
+    def visits(rounds, **who):
+        engine = engine_of(participation=Participation(**who))
+        return engine.visits(dataclasses.replace(engine.start(MODEL.init, 0, {"lr": 0.1}), round=rounds))
+
+    assert visits(10) == 10
+    assert visits(10, size=3) == 5
+    assert visits(50, probability=0.1) == 5
+    assert visits(0, probability=0.1) == 1
 
 
 def test_states_that_would_fill_the_memory_lie_on_disk_and_start_as_zeros(monkeypatch):
-    monkeypatch.setattr(vectorized, "SMALL_STATES", 40)
-    monkeypatch.setattr(vectorized.os, "sysconf", lambda name: 20)  # a machine with four hundred bytes
-    rows = vectorized._empty((1000, 50), np.float32)
+    monkeypatch.setattr(simulation, "SMALL_STATES", 40)
+    monkeypatch.setattr(simulation.os, "sysconf", lambda name: 20)  # a machine with four hundred bytes
+    rows = simulation.empty((1000, 50), np.float32)
     rows[7] = 3
     assert isinstance(rows, np.memmap)
     assert rows[7].tolist() == [3] * 50
     assert rows[8].tolist() == [0] * 50
     for shape in ((2, 2), (10, 4)):  # small, and large enough for pages of its own
-        here = vectorized._empty(shape, np.float32)
+        here = simulation.empty(shape, np.float32)
         here[1] = 5
         assert not isinstance(here, np.memmap)
         assert here.sum() == 5 * shape[1]

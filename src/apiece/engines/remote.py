@@ -15,6 +15,7 @@ from apiece import tree
 from apiece.engines.codec import Schema, decode, encode, schema_of
 from apiece.engines.cohort import Participation
 from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
+from apiece.engines.faults import Faults
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Data, Params, Tree
 
@@ -83,7 +84,10 @@ class ServerHalf:
         return encode(self.terms.message, method.message(self.server, jnp.int32(i)), {"round": self.round})
 
     def merge(self, wires: dict[int, bytes], uniform: bool = False) -> None:
-        """One round's replies, merged; a reply to another round is refused."""
+        """One round's replies, merged; a reply to another round is refused. Nobody's replies change nothing."""
+        if not wires:
+            self.round += 1
+            return
         replies, weight = [], []
         for i, wire in wires.items():
             reply, header = decode(self.terms.reply, wire)
@@ -151,9 +155,17 @@ def _within(header: dict[str, int], name: str, where: str) -> int:
 
 
 def run(
-    server: ServerHalf, clients: list[ClientHalf], rounds: int, participation: Participation, uniform: bool = False
+    server: ServerHalf,
+    clients: list[ClientHalf],
+    rounds: int,
+    participation: Participation,
+    uniform: bool = False,
+    faults: Faults | None = None,
 ) -> None:
     """So many rounds, every message and reply through bytes."""
     for _ in range(rounds):
-        cohort = participation.draw(server.terms.seed, server.round, server.population)
-        server.merge({int(i): clients[i].answer(server.message(int(i))) for i in cohort}, uniform)
+        seed, round = server.terms.seed, server.round
+        cohort = participation.draw(seed, round, server.population)
+        fate = (faults or Faults()).draw(seed, round, cohort, server.population)
+        replies = {int(i): clients[i].answer(server.message(int(i))) for i in cohort[fate.works]}
+        server.merge({int(i): replies[int(i)] for i in cohort[fate.counts]}, uniform)

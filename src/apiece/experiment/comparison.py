@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from apiece.data import SOURCES, Federation
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation import Simulation
 from apiece.errors import UserError
 from apiece.experiment import folder, record, setup, trial, tune
 from apiece.experiment.record import Trials
@@ -117,10 +117,10 @@ class _Bench:
     def __init__(self, spec: Spec, place: setup.Arena, name: str, options: dict[str, Any], out: Path) -> None:
         self.spec, self.place, self.name, self.options, self.out = spec, place, name, options, out
         self.hyper = bind(name, place.objective.loss, options, population=place.population)[1]
-        self._engine: Vectorized | None = None
+        self._engine: Simulation | None = None
 
     @property
-    def engine(self) -> Vectorized:
+    def engine(self) -> Simulation:
         if self._engine is None:
             self._engine, _ = setup.engine_of(self.place, self.name, self.options, self.spec.train)
             self.splits = setup.held_out(self._engine, self.place)

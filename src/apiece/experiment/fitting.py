@@ -10,7 +10,7 @@ import numpy as np
 
 from apiece.data import Federation
 from apiece.engines.contact import key_of, keys, model_in_use
-from apiece.engines.vectorized import Run, Vectorized
+from apiece.engines.simulation import Run, Simulation
 from apiece.errors import UserError
 from apiece.experiment import record, setup, trial
 from apiece.experiment.spec import ModelSpec, make_spec
@@ -22,7 +22,7 @@ class Fit:
     """A trained method: every client's model, what it cost, and room for new clients."""
 
     def __init__(
-        self, engine: Vectorized, place: setup.Arena, run: Run, curve: list[dict[str, float]], costs: dict[str, float]
+        self, engine: Simulation, place: setup.Arena, run: Run, curve: list[dict[str, float]], costs: dict[str, float]
     ) -> None:
         self.engine, self.place, self.run, self.curve, self.costs = engine, place, run, curve, costs
 
@@ -56,7 +56,7 @@ class Fit:
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
         message = method.message(run.server, number)
         settle = jax.jit(partial(model_in_use, method))
-        return settle(run.params, False, nothing, message, data, key, self.engine.visits(run.round))
+        return settle(run.params, False, nothing, message, data, key, self.engine.visits(run))
 
     def evaluate(self) -> dict[str, Any]:
         """The metrics of training clients on validation and test, and of new clients on test."""

@@ -12,7 +12,7 @@ import numpy as np
 from apiece.engines.costs import Costs, costs
 from apiece.engines.division import on_devices
 from apiece.engines.score import Examples
-from apiece.engines.vectorized import Run, Vectorized
+from apiece.engines.simulation import Run, Simulation
 from apiece.evaluate import per_client
 from apiece.experiment import folder
 from apiece.experiment.setup import Arena
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def train(
-    engine: Vectorized,
+    engine: Simulation,
     place: Arena,
     hyper: dict[str, float],
     seed: int,
@@ -75,7 +75,7 @@ def train(
     return run, curve, seconds
 
 
-def judge(engine: Vectorized, place: Arena, run: Run, splits: dict[str, Examples]) -> tuple[np.ndarray, dict]:
+def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples]) -> tuple[np.ndarray, dict]:
     """(who was judged, outcomes per example): every client's own model on its own held-out examples, once.
 
     New clients are always among the judged; of a very large population a sample is.
@@ -90,17 +90,16 @@ def judge(engine: Vectorized, place: Arena, run: Run, splits: dict[str, Examples
     return judged, arrays
 
 
-def total_costs(engine: Vectorized, place: Arena, run: Run, method: Method, seconds: float) -> dict[str, float]:
+def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seconds: float) -> dict[str, float]:
     """What the whole run cost, all clients together: bytes, gradient evaluations, visits, seconds of training."""
-    visits = np.zeros(place.population, np.int64)
-    for r in range(run.round):
-        visits[engine.participation.draw(run.seed, r, place.population)] += 1
+    visits = engine.visited(run)
     per = visit_costs(method, place, run, engine.train.sizes[: place.population])
     one = next(iter(per.values()))
     sizes = engine.train.sizes[: place.population]
     gradients = sum(int(visits[sizes == size].sum()) * c.gradients for size, c in per.items())
     return {
         "rounds": run.round,
+        "clock": run.clock,
         "visits": int(visits.sum()),
         "bytes_down": int(visits.sum()) * one.bytes_down,
         "bytes_up": int(visits.sum()) * one.bytes_up,
@@ -135,7 +134,7 @@ def load_outcome(path: Path) -> Outcome:
     return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
 
 
-def save_models(path: Path, engine: Vectorized, place: Arena, run: Run) -> str | None:
+def save_models(path: Path, engine: Simulation, place: Arena, run: Run) -> str | None:
     """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None."""
     arrays = folder.flattened("server", run.server)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * len(place.ids)
@@ -158,7 +157,7 @@ def finite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _look(engine: Vectorized, run: Run, place: Arena, who: np.ndarray, split: Examples, seconds: float) -> dict:
+def _look(engine: Simulation, run: Run, place: Arena, who: np.ndarray, split: Examples, seconds: float) -> dict:
     loss, error = engine.outcomes(run, who, place.objective.outcomes, {"validation": split})["validation"]
     offsets = np.concatenate([[0], np.cumsum(split.sizes[who])])
     present = split.sizes[who] > 0  # a diverged client must show as NaN, one without examples must not
@@ -169,6 +168,7 @@ def _look(engine: Vectorized, run: Run, place: Arena, who: np.ndarray, split: Ex
     spread = float(np.std(losses, ddof=1)) if seen > 1 else 0.0
     return {
         "round": run.round,
+        "clock": run.clock,
         "validation_loss": float(losses.mean()) if seen else float("nan"),
         "validation_error": float(errors.mean()) if seen else float("nan"),
         "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
@@ -185,17 +185,19 @@ def _sample(population: int, most: int) -> np.ndarray:
 
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:
     known = np.flatnonzero(run.known)
-    arrays = {"known": known, **folder.flattened("server", run.server)}
+    arrays = {"known": known, **folder.flattened("server", run.server), **folder.flattened("flight", run.flight)}
     arrays |= folder.flattened("rows", jax.tree.map(lambda leaf: leaf[known[: len(leaf)]], run.rows))
-    folder.write_arrays(path, arrays, {"round": run.round, "curve": curve, "seconds": seconds})
+    about = {"round": run.round, "clock": run.clock, "curve": curve, "seconds": seconds}
+    folder.write_arrays(path, arrays, about)
 
 
-def _restored(path: Path, fresh: Run, engine: Vectorized) -> tuple[Run, list[dict[str, float]], float]:
+def _restored(path: Path, fresh: Run, engine: Simulation) -> tuple[Run, list[dict[str, float]], float]:
     arrays, about = folder.read_arrays(path)
     known = arrays["known"]
     rows = folder.unflattened("rows", fresh.rows, arrays)
     jax.tree.map(lambda leaf, kept: leaf.__setitem__(known, kept) if len(leaf) else None, fresh.rows, rows)
     fresh.known[known] = True
     server = on_devices(folder.unflattened("server", fresh.server, arrays), engine.mesh)
-    run = dataclasses.replace(fresh, round=about["round"], server=server)
+    flight = on_devices(folder.unflattened("flight", fresh.flight, arrays), engine.mesh)
+    run = dataclasses.replace(fresh, round=about["round"], clock=about["clock"], server=server, flight=flight)
     return run, about["curve"], about["seconds"]

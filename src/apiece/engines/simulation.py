@@ -1,0 +1,247 @@
+"""Everybody's data and state, and what can be asked of them between rounds: what the simulating engines share.
+
+Only the rows of the clients that a compiled block touches are on the device; everybody's stay in host memory,
+untouched pages of which cost nothing. So a round's cost depends on the cohort, not on the population.
+"""
+
+import abc
+import dataclasses
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apiece import tree
+from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
+from apiece.engines.division import divided, each, mesh_of, on_devices
+from apiece.engines.score import Examples, score_models
+from apiece.errors import UserError, suggest
+from apiece.protocol import Data, Method, Params, Tree
+
+SMALL_STATES = 1 << 24  # bytes
+WEIGHTS, MODES = ("examples", "uniform"), ("auto", "sequential", "vmap")
+
+
+@dataclasses.dataclass
+class Run:
+    """Where a run stands: enough to go on from. `rows` holds every client's state, in host memory."""
+
+    seed: int
+    hyper: dict[str, float]
+    round: int
+    params: Params
+    server: Tree
+    rows: Tree
+    known: np.ndarray
+    clock: float = 0.0  # in the simulated world; a round takes 1 where nothing else is said
+    flight: Tree = ()  # replies on their way, where an engine has such
+
+
+class Stage(NamedTuple):
+    """What every client of a round is given."""
+
+    server: Tree
+    params: Params
+    stream: Any
+    hyper: dict[str, Any]
+    round: Any
+    x: Tree
+    y: Tree
+
+
+class Simulation(abc.ABC):
+    """A federation's training split and a method on it; how a run goes on is an engine's own.
+
+    Args:
+        build: (hyper, round) -> Method; called inside the compiled program, so hyper-parameters and the round may
+            be traced: seeds, grids and schedules share one compile.
+        x, y, offsets: the flat training arrays; clients from `population` on are known but never sampled.
+        weights: "examples" or "uniform", how much a reply counts. stateless: clients forget everything between rounds.
+        mode: "sequential", "vmap" or "auto" (by the platform). devices: default all.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        x: Tree,
+        y: Tree,
+        offsets: np.ndarray,
+        *,
+        population: int | None = None,
+        weights: str = "examples",
+        stateless: bool = False,
+        mode: str = "auto",
+        devices: Sequence[Any] | None = None,
+    ) -> None:
+        for what, word, known in (("weights", weights, WEIGHTS), ("mode", mode, MODES)):
+            if word not in known:
+                raise UserError(f"{what} = '{word}' is unknown: {suggest(word, known)}")
+        self.mesh = mesh_of(devices)
+        self.build = build
+        self.train = self.examples(x, y, offsets)
+        self.population = len(self.train.sizes) if population is None else population
+        self.uniform = weights == "uniform"
+        self.stateless = stateless
+        self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
+        self.memories = 0 if stateless else self.population
+        self._personal = jax.jit(self._personal_models)
+
+    @abc.abstractmethod
+    def advance(self, run: Run, rounds: int) -> Run:
+        """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
+
+    @abc.abstractmethod
+    def visits(self, run: Run) -> int:
+        """How many visits a client has made on average so far (what a newcomer catches up with); at least one."""
+
+    @abc.abstractmethod
+    def visited(self, run: Run) -> np.ndarray:
+        """How many visits each client has made so far."""
+
+    def examples(self, x: Tree, y: Tree, offsets: np.ndarray) -> Examples:
+        """A split laid out on this engine's devices."""
+        starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
+        return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
+
+    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
+        """A run before its first round: initial model and server from the seed, nobody enrolled."""
+        streams, hyper = keys(seed), dict(hyper or {})
+        params = on_devices(init(streams.model), self.mesh)
+        method = self.build(hyper, 0)
+        server = on_devices(method.init(params, streams.server), self.mesh)
+        return Run(
+            seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
+        )
+
+    def personal(self, run: Run, ids: np.ndarray, group: int = 64) -> Params:
+        """The models these clients use, stacked, on the host."""
+        group = round_up(group, self.mesh.size)
+        cut = lambda models, n: jax.tree.map(lambda leaf: np.asarray(leaf)[:n], models)
+        parts = [cut(models, len(who)) for models, who in self._personal_groups(run, ids, group)]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def outcomes(
+        self, run: Run, ids: np.ndarray, outcomes: Callable, splits: dict[str, Examples], group: int = 64
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Per split: (loss, error) of every example of these clients under their own model, client after client."""
+        group = round_up(group, self.mesh.size)
+        nothing = np.zeros(0, np.float32)
+        found: dict[str, list] = {name: [(nothing, nothing)] for name in splits}
+        for models, who in self._personal_groups(run, ids, group):
+            for name, split in splits.items():
+                start, size = padded((split.starts[who], split.sizes[who]), group)
+                how = dict(outcomes=outcomes, capacity=split.capacity, mesh=self.mesh, sequential=self.sequential)
+                scores = score_models(models, split.x, split.y, start, size, **how)
+                inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
+                found[name].append(tuple(np.asarray(score)[: len(who)][inside] for score in scores))
+        join = lambda pairs, k: np.concatenate([pair[k] for pair in pairs])
+        return {name: (join(pairs, 0), join(pairs, 1)) for name, pairs in found.items()}
+
+    # The parts of a run that engines share, on the host.
+
+    def _stage(self, run: Run) -> Stage:
+        round = np.int32(run.round)
+        return Stage(run.server, run.params, keys(run.seed).personal, run.hyper, round, self.train.x, self.train.y)
+
+    def _weights(self, ids: np.ndarray) -> np.ndarray:
+        return np.ones(ids.shape, np.float32) if self.uniform else self.train.sizes[ids].astype(np.float32)
+
+    def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
+        """Zeros for everybody's state."""
+        data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
+        state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
+        return jax.tree.map(lambda leaf: empty((self.memories, *leaf.shape), leaf.dtype), state)
+
+    def _personal_groups(self, run: Run, ids: np.ndarray, group: int) -> Iterator[tuple[Params, np.ndarray]]:
+        """(stacked models, whose they are) for one group of clients after another; the last may be filled up."""
+        for first in range(0, len(ids), group):
+            who = np.asarray(ids[first : first + group], np.int32)
+            # Clients beyond the population, and everybody when nothing is kept, have no memory: a blank row.
+            known = np.zeros(len(who), bool)
+            inside = who < self.memories
+            known[inside] = run.known[who[inside]]
+            place = dict(ids=who, starts=self.train.starts[who], sizes=self.train.sizes[who], known=known)
+            rows = jax.tree.map(lambda leaf: blank_filled(leaf, who, inside), run.rows)  # noqa: B023 (used at once)
+            rows, place = padded(rows, group), padded(place, group)
+            yield self._personal(rows, place, self._stage(run), self.visits(run)), who
+
+    # The compiled programs.
+
+    def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> tuple:
+        """(states, replies) of this device's clients after a visit each; those not `present` are not run."""
+        method = self.build(stage.hyper, stage.round)
+
+        def one(c: dict) -> tuple:
+            old = tree.take(rows, c["slots"])
+            return visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
+
+        return each(one, who, who["present"], self.sequential)
+
+    def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Params:
+        def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Params:
+            method = self.build(stage.hyper, stage.round)
+
+            def one(c: tuple) -> Params:
+                who, row = c
+                contact = self._contact(method, stage, who)
+                return model_in_use(method, stage.params, who["known"], row, *contact, visits)
+
+            return each(one, (who, rows), who["sizes"] > 0, self.sequential)
+
+        return divided(work, self.mesh, rows=2, whole=2)(who, rows, stage, visits)
+
+    def _contact(self, method: Method, stage: Stage, c: dict) -> tuple[Tree, Data, Any]:
+        """What a client sees: its message, its data, its key."""
+        data = Data(stage.x, stage.y, c["starts"], c["sizes"], self.train.capacity)
+        key = key_of(stage.stream, stage.round, c["ids"])
+        if "wave" in c:  # who starts again from the same version of the server must not repeat its draws
+            key = jnp.where(c["wave"] > 0, jax.random.fold_in(key, c["wave"]), key)
+        return method.message(stage.server, c["ids"]), data, key
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that claim memory only where they are written; on disk, likewise, when they would fill half of it."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < SMALL_STATES:
+        return np.zeros(shape, dtype)
+    if size <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2:
+        # NumPy asks for huge pages, and then one client's few bytes claim, and clear, two megabytes.
+        return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
+    with tempfile.TemporaryFile(prefix="apiece-states-") as file:  # nameless: gone when the array is
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+def round_up(count: int, multiple: int) -> int:
+    """The least multiple that is at least `count`.
+
+    >>> round_up(5, 4)
+    8
+    """
+    return -(-count // multiple) * multiple
+
+
+def padded(columns: Tree, length: int) -> Tree:
+    """Columns of one length, filled up with zeros (a client of size 0 is not run)."""
+    fill = lambda leaf: np.concatenate([leaf, np.zeros((length - len(leaf), *leaf.shape[1:]), leaf.dtype)])
+    return jax.tree.map(fill, columns)
+
+
+def blank_filled(leaf: np.ndarray, who: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """The rows of `who`, zeros for those outside."""
+    out = np.zeros((len(who), *leaf.shape[1:]), leaf.dtype)
+    out[inside] = leaf[who[inside]]
+    return out
+
+
+def spared(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
+    """The touched rows, filled up to `count`, and one spare row at the end."""
+    out = np.zeros((count + 1, *leaf.shape[1:]), leaf.dtype)
+    if count:
+        out[: len(touched)] = leaf[touched]
+    return out
