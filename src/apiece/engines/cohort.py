@@ -5,12 +5,60 @@ import math
 
 import numpy as np
 
-from apiece.errors import UserError
+from apiece.errors import UserError, suggest
+
+PATTERNS = ("always", "daily", "random", "given")
+
+
+@dataclasses.dataclass(frozen=True)
+class Availability:
+    """Which clients can take part in a round at all.
+
+    Args:
+        pattern: "always"; "daily": each client is there for a `share` of every `period` rounds, at its own time of
+            the day; "random": each is there with its own probability, uniform between `share` and 1; "given".
+        given: with pattern="given": for each round in turn (and from the beginning again) the clients that are there.
+
+    >>> Availability("daily", share=0.5, period=4).there(seed=0, round=1, population=5).tolist()
+    [1, 3, 4]
+    """
+
+    pattern: str = "always"
+    share: float = 0.5
+    period: int = 24
+    given: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.pattern not in PATTERNS:
+            raise UserError(f"pattern = '{self.pattern}' is unknown: {suggest(self.pattern, PATTERNS)}")
+        if not 0 < self.share <= 1:
+            raise UserError(f"the share of the time that a client is there lies above 0 and at most at 1: {self.share}")
+        if self.period < 1:
+            raise UserError(f"a period has at least one round; got {self.period}")
+        if (self.pattern == "given") != bool(self.given):
+            raise UserError("a list of who is there goes with pattern = 'given', which needs it")
+
+    def there(self, seed: int, round: int, population: int) -> np.ndarray:
+        """The clients that are there in this round, in ascending order; possibly none."""
+        if self.pattern == "always":
+            return np.arange(population)
+        if self.pattern == "given":
+            ids = np.unique(np.array(self.given[round % len(self.given)], int))
+            if len(ids) and not 0 <= ids[0] <= ids[-1] < population:
+                raise UserError(f"availability names client {ids[-1]}, but there are {population} clients")
+            return ids
+        own = np.random.default_rng([seed, population, 4]).random(population)
+        if self.pattern == "daily":
+            return np.flatnonzero((round / self.period + own) % 1 < self.share)
+        chance = self.share + (1 - self.share) * own
+        return np.flatnonzero(np.random.default_rng([seed, round, 4]).random(population) < chance)
 
 
 @dataclasses.dataclass(frozen=True)
 class Participation:
     """Everybody; a cohort of `size` clients without replacement; or each client with `probability`.
+
+    Of those who are available; when too few are, fewer come.
 
     >>> Participation(size=3).draw(seed=0, round=5, population=1000).tolist()
     [381, 695, 831]
@@ -18,6 +66,7 @@ class Participation:
 
     size: int | None = None
     probability: float | None = None
+    availability: Availability = dataclasses.field(default_factory=Availability)
 
     def __post_init__(self) -> None:
         if self.size is not None and self.probability is not None:
@@ -44,12 +93,13 @@ class Participation:
         return population
 
     def draw(self, seed: int, round: int, population: int) -> np.ndarray:
-        """The ids of this round's clients, in ascending order; at least one."""
-        places = self.places(population)
-        if places == population and self.probability is None:
-            return np.arange(population)
+        """The ids of this round's clients, in ascending order; at least one, if any is available."""
+        there = self.availability.there(seed, round, population)
+        places = min(self.places(population), len(there))
+        if places == len(there) and self.probability is None:
+            return there
         rng = np.random.default_rng([seed, round])
         count = places
         if self.probability is not None:
-            count = min(max(1, rng.binomial(population, self.probability)), places)
-        return np.sort(rng.choice(population, count, replace=False, shuffle=False))
+            count = min(max(1, rng.binomial(len(there), self.probability)), places)
+        return there[np.sort(rng.choice(len(there), count, replace=False, shuffle=False))]

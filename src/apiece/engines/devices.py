@@ -18,11 +18,16 @@ def use_all_cores() -> int:
     >>> use_all_cores() >= 1
     True
     """
+    ask_for_all_cores()
+    return len(jax.devices())
+
+
+def ask_for_all_cores() -> None:
+    """The same without starting JAX."""
     chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or _setting("jax_num_cpu_devices") > 0
     if not chosen:
         with contextlib.suppress(RuntimeError):  # JAX has started: too late, and harmless
             jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    return len(jax.devices())
 
 
 def remember_compiled(folder: Path | None = None) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -26,6 +28,13 @@ def on_devices(values: Tree, mesh: Any) -> Tree:
     """The same values on every device; strongly typed, so that a block's output fits its input."""
     strong = lambda leaf: jax.device_put(jnp.asarray(leaf, leaf.dtype), NamedSharding(mesh, P()))
     return jax.tree.map(strong, values)
+
+
+def on_host(value: jax.Array) -> np.ndarray:
+    """The whole array, also when parts of it lie on other machines."""
+    if value.is_fully_addressable or value.is_fully_replicated:
+        return np.asarray(value)
+    return np.asarray(multihost_utils.process_allgather(value, tiled=True))
 
 
 def divided(work: Callable, mesh: Any, rows: int, whole: int) -> Callable:

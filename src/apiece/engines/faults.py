@@ -35,7 +35,7 @@ class Faults:
 
     >>> fate = Faults(quorum=2, pace=Pace("zipf")).draw(seed=0, round=3, ids=np.arange(4), population=4)
     >>> fate.counts.tolist(), fate.duration
-    ([True, False, True, False], 2.0)
+    ([False, True, False, True], 2.0)
     """
 
     dropout: float = 0.0

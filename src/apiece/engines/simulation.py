@@ -19,7 +19,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
-from apiece.engines.division import divided, each, mesh_of, on_devices
+from apiece.engines.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.score import Examples, score_models
 from apiece.errors import UserError, suggest
 from apiece.protocol import Data, Method, Params, Tree
@@ -122,7 +122,7 @@ class Simulation(abc.ABC):
     def personal(self, run: Run, ids: np.ndarray, group: int = 64) -> Params:
         """The models these clients use, stacked, on the host."""
         group = round_up(group, self.mesh.size)
-        cut = lambda models, n: jax.tree.map(lambda leaf: np.asarray(leaf)[:n], models)
+        cut = lambda models, n: jax.tree.map(lambda leaf: on_host(leaf)[:n], models)
         parts = [cut(models, len(who)) for models, who in self._personal_groups(run, ids, group)]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
@@ -139,7 +139,7 @@ class Simulation(abc.ABC):
                 how = dict(outcomes=outcomes, capacity=split.capacity, mesh=self.mesh, sequential=self.sequential)
                 scores = score_models(models, split.x, split.y, start, size, **how)
                 inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
-                found[name].append(tuple(np.asarray(score)[: len(who)][inside] for score in scores))
+                found[name].append(tuple(on_host(score)[: len(who)][inside] for score in scores))
         join = lambda pairs, k: np.concatenate([pair[k] for pair in pairs])
         return {name: (join(pairs, 0), join(pairs, 1)) for name, pairs in found.items()}
 
