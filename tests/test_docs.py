@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import apiece
+from apiece.experiment.describe import FACTS, facts
 from apiece.experiment.page import page
+from apiece.methods import CATALOG
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -15,6 +17,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 def test_the_catalog_page_is_what_the_catalog_says():
     assert (ROOT / "docs/ref-methods.md").read_text(encoding="utf-8") == page(), "run: make docs"
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_method_says_what_it_solves_sends_keeps_and_proves(name):
+    told = facts(inspect.getdoc(CATALOG[name]))
+    assert list(told) == list(FACTS) and all(told.values())
 
 
 def public():

@@ -185,3 +185,28 @@ def test_a_spec_file_that_is_no_toml_is_named(tmp_path):
         read_values(tmp_path / "b.toml")
     with pytest.raises(UserError, match="cannot be read"):
         read_values(tmp_path)
+
+
+def test_a_spec_can_ask_for_late_replies_faults_and_availability(tmp_path):
+    values = {"train": {"arrivals": {"active": 3, "pace": {"law": "zipf"}}}}
+    spec = make_spec(values)
+    assert spec.train.arrivals.pace.law == "zipf" and spec.train.arrivals.buffer == 1
+    path = tmp_path / "spec.toml"
+    path.write_text(to_toml(spec.model_dump()), encoding="utf-8")
+    assert make_spec(read_values(path)) == spec
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"arrivals": {"activ": 3}}, "did you mean 'active'"),
+        ({"arrivals": {"pace": {"low": "zipf"}}}, "did you mean 'law'"),
+        ({"arrivals": {}, "cohort": 3}, "leave out train.cohort"),
+        ({"arrivals": {}, "faults": {}}, "leave out train.faults"),
+        ({"faults": {"dropout": 1.5}}, "train.faults.dropout"),
+        ({"availability": {"pattern": "weekly"}}, "train.availability.pattern"),
+    ],
+)
+def test_a_wrong_table_of_unreliable_clients_is_refused_by_name(train, words):
+    with pytest.raises(UserError, match=words):
+        make_spec({"train": train})

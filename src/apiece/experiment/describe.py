@@ -36,8 +36,30 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
         build, hyper = bind(name, loss, {}, population=federation.clients)
         spent = costs(build(hyper, 0), params, example, size)
         rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
-                     "options": options, **spent._asdict()})  # fmt: skip
+                     "options": options, **facts(text), **spent._asdict()})  # fmt: skip
     return rows, model.name
+
+
+FACTS = ("Solves", "Sent", "Kept", "Forgetting", "Guarantee", "Reference")
+
+
+def facts(text: str) -> dict[str, str]:
+    """The labelled lines of a method's docstring; a line that is indented goes on with the one before.
+
+    >>> facts("A method.\\n\\nSolves: min f\\n  over x.\\nSent: nothing.\\n\\nAnd more.")
+    {'Solves': 'min f over x.', 'Sent': 'nothing.'}
+    """
+    found: dict[str, str] = {}
+    label = ""
+    for line in text.splitlines():
+        name, colon, rest = line.partition(": ")
+        if colon and name in FACTS:
+            label, found[name] = name, rest.strip()
+        elif label and line.startswith("  ") and line.strip():
+            found[label] += " " + line.strip()
+        else:
+            label = ""
+    return found
 
 
 def sources() -> list[dict[str, Any]]:

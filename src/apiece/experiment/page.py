@@ -1,9 +1,10 @@
 """docs/ref-methods.md, generated from the catalog: `python -m apiece.experiment.page > docs/ref-methods.md`."""
 
 import inspect
+import math
 from typing import Any
 
-from apiece.experiment.describe import catalog
+from apiece.experiment.describe import FACTS, catalog
 from apiece.methods import CATALOG
 from apiece.methods.options import SEARCH
 
@@ -19,34 +20,52 @@ def page() -> str:
     lines = [
         "# The methods",
         "",
-        "Generated from the catalog by `make docs`; do not edit. Sizes are in models (one model = all parameters);",
-        "gradient evaluations are per visit of a client with the default options, and once more for the final use.",
+        "Generated from the catalog by `make docs`; do not edit.",
         "",
-        "| method | what it is | down | up | kept by a client | gradients a visit | at the end |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "Every method runs on every engine (vectorized, remote, asynchronous, over several processes), with full or "
+        "partial participation, and with clients that keep nothing between rounds. What is *proved* about it is less: "
+        "the column says on which engines and when.",
+        "",
+        "| method | what it solves | proved | without memory | reference |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        sizes = [_models(row[key], model) for key in ("bytes_down", "bytes_up", "bytes_kept")]
-        cells = [f"[`{row['name']}`](#{row['name']})", row["summary"], *sizes]
-        lines.append(f"| {' | '.join([*cells, str(row['gradients']), str(row['gradients_personal'])])} |")
+        told = [row[name].replace("|", "\\|") for name in ("Solves", "Guarantee", "Forgetting", "Reference")]
+        lines.append(_line(f"[`{row['name']}`](#{row['name']})", *told))
     lines += [
         "",
-        "Every method runs on the vectorized and the remote engine, stateful or stateless (a client that forgets "
-        "enrolls again), with full or partial participation.",
+        "What it costs. Sizes are in models (one model = all parameters, here 650 numbers); gradient evaluations are "
+        "per visit of a client with the default options, and once more for the final use; `?`: known only at run "
+        "time, because the method chooses the number of steps as it goes.",
+        "",
+        "| method | kept by a client | down | up | gradients a visit | at the end |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
+    for row in rows:
+        sizes = [_models(row[key], model) for key in ("bytes_kept", "bytes_down", "bytes_up")]
+        counts = [_count(row[key]) for key in ("gradients", "gradients_personal")]
+        lines.append(_line(f"`{row['name']}`", *sizes, *counts))
     for row in rows:
         lines += ["", *_section(row)]
     return "\n".join(lines) + "\n"
 
 
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _models(count: int, model: int) -> str:
-    return f"{count / model:g}" if count else "0"
+    return f"{count / model:.3g}" if count else "0"
+
+
+def _count(count: float) -> str:
+    return "?" if math.isnan(count) else f"{count:g}"
 
 
 def _section(row: dict[str, Any]) -> list[str]:
     text = [line.rstrip() for line in row["text"].split("Args:")[0].strip().splitlines()]
-    forget = "keeps nothing" if not row["bytes_kept"] else "a client that forgets starts again from its enrollment"
-    lines = [f"## {row['name']}", "", *text, "", f"Stateless: {forget}.", ""]
+    text = [f"- {line}" if line.partition(": ")[0] in FACTS else line for line in text]
+    lines = [f"## {row['name']}", "", *text, ""]
     lines += ["| option | default | tuned over |", "| --- | --- | --- |"]
     for option, default in row["options"].items():
         span = f"{SEARCH[option][0]:g} to {SEARCH[option][1]:g}, logarithmic" if option in SEARCH else ""

@@ -11,12 +11,17 @@ import pydantic
 
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data import inspect as inspect_data
-from apiece.engines.cohort import Participation
+from apiece.engines.arrivals import Speeds
+from apiece.engines.asynchronous import Asynchronous
+from apiece.engines.cohort import Availability, Participation
 from apiece.engines.division import mesh_of, on_devices
+from apiece.engines.faults import Faults
+from apiece.engines.pace import Pace
 from apiece.engines.score import Examples
+from apiece.engines.simulation import Simulation
 from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError, suggest
-from apiece.experiment.spec import DataSpec, ModelSpec, Spec, TrainSpec
+from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
 from apiece.methods.options import bind
 from apiece.models import Model, Objective, linear, mlp, objective, quadratic, softmax
 from apiece.protocol import Method
@@ -167,27 +172,43 @@ def _check_outputs(model: Model, federation: Federation) -> None:
 
 def engine_of(
     place: Arena, method: str | Callable[..., Method], options: dict[str, Any], train: TrainSpec
-) -> tuple[Vectorized, dict[str, float]]:
-    """(engine, hyper): the vectorized engine for a method, and its traced options."""
+) -> tuple[Simulation, dict[str, float]]:
+    """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
     build, hyper = bind(
         method, place.objective.loss, options, None if train.schedule == "constant" else plan, place.population
     )
-    engine = Vectorized(
-        build,
-        place.x,
-        place.y,
-        place.offsets,
-        population=place.population,
-        participation=Participation(train.cohort, train.probability),
-        weights=train.weights,
-        stateless=train.stateless,
-        block=train.evaluate_every,
+    how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
+    here = (build, place.x, place.y, place.offsets)
+    if train.arrivals is not None:
+        arrivals = train.arrivals
+        pace = _pace(arrivals.pace)
+        return Asynchronous(
+            *here, arrivals=Speeds(arrivals.active, arrivals.buffer, arrivals.policy, pace), **how
+        ), hyper
+    faults = train.faults and Faults(
+        train.faults.dropout, train.faults.deadline, train.faults.quorum, _pace(train.faults.pace)
     )
+    block = train.evaluate_every
+    engine = Vectorized(*here, participation=participation_of(train), faults=faults, block=block, **how)
     return engine, hyper
 
 
-def held_out(engine: Vectorized, place: Arena) -> dict[str, Examples]:
+def participation_of(train: TrainSpec) -> Participation:
+    """Who takes part, and when.
+
+    >>> participation_of(TrainSpec(cohort=3)).size
+    3
+    """
+    there = Availability(**train.availability.model_dump()) if train.availability else Availability()
+    return Participation(train.cohort, train.probability, there)
+
+
+def _pace(spec: PaceSpec) -> Pace:
+    return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
+
+
+def held_out(engine: Simulation, place: Arena) -> dict[str, Examples]:
     """Validation and test on the engine's devices."""
     return {part: engine.examples(*arrays) for part, arrays in place.splits.items()}
 
@@ -202,7 +223,12 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
     place = arena(federation, model_of(spec.model, federation))
-    Participation(spec.train.cohort, spec.train.probability).places(place.population)
+    participation_of(spec.train).places(place.population)
+    if spec.train.arrivals is not None:
+        _pace(spec.train.arrivals.pace).typical(0, place.population)
+        if spec.train.arrivals.active > place.population:
+            raise UserError(f"train.arrivals.active = {spec.train.arrivals.active} clients at work are more than the "
+                            f"{place.population} that train; lower it")  # fmt: skip
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
         build, hyper = bind(name, place.objective.loss, options, population=place.population)

@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
@@ -34,6 +34,41 @@ class ModelSpec(Part):
     hidden: list[Annotated[int, pydantic.Field(ge=1)]] = [128]
 
 
+class PaceSpec(Part):
+    """How long clients take; see `apiece.engines.pace.Pace`."""
+
+    law: Literal["equal", "lognormal", "zipf", "given"] = "equal"
+    spread: float = pydantic.Field(1.0, ge=0)
+    times: list[float] = []
+    jitter: Literal["none", "exponential"] = "none"
+
+
+class ArrivalsSpec(Part):
+    """Nobody waits: so many clients at work, replies merged as they come. A round is then a merge."""
+
+    active: int = pydantic.Field(10, ge=1)
+    buffer: int = pydantic.Field(1, ge=1)
+    policy: Literal["new", "same"] = "new"
+    pace: PaceSpec = PaceSpec(jitter="exponential")
+
+
+class FaultsSpec(Part):
+    """What goes wrong in rounds: drop-outs; stragglers past a deadline, or after a quorum of replies."""
+
+    dropout: float = pydantic.Field(0.0, ge=0, lt=1)
+    deadline: float | None = pydantic.Field(None, gt=0)
+    quorum: int | None = pydantic.Field(None, ge=1)
+    pace: PaceSpec = PaceSpec()
+
+
+class AvailabilitySpec(Part):
+    """When clients are there to be sampled."""
+
+    pattern: Literal["always", "daily", "random"] = "always"
+    share: float = pydantic.Field(0.5, gt=0, le=1)
+    period: int = pydantic.Field(24, ge=1)
+
+
 class TrainSpec(Part):
     """How a run goes: rounds, who takes part, the schedule, when to look."""
 
@@ -47,6 +82,9 @@ class TrainSpec(Part):
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
     checkpoint_seconds: float = pydantic.Field(20.0, ge=0)
+    arrivals: ArrivalsSpec | None = None
+    faults: FaultsSpec | None = None
+    availability: AvailabilitySpec | None = None
 
 
 class Spec(Part):
@@ -69,6 +107,9 @@ class Spec(Part):
     def _complete(self) -> "Spec":
         if self.train.cohort is not None and self.train.probability is not None:
             raise UserError("train.cohort and train.probability exclude each other; give one")
+        rounds = [name for name in ("cohort", "probability", "faults", "availability") if getattr(self.train, name)]
+        if self.train.arrivals is not None and rounds:
+            raise UserError(f"train.arrivals has no cohorts: leave out train.{rounds[0]}, or train.arrivals")
         if len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
@@ -150,4 +191,5 @@ def _fields(where: tuple) -> list[str]:
     part: Any = Spec
     for name in where:
         part = part.model_fields[name].annotation
+        part = next((kind for kind in get_args(part) if kind is not type(None)), part)  # of a table that may be absent
     return list(part.model_fields)

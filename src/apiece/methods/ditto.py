@@ -18,10 +18,16 @@ def ditto(
     lr: Tree = 0.1,
     batch: int = 32,
 ) -> Method:
-    """FedAvg, and beside it a personal model that is pulled towards the shared one (Li et al. 2021).
+    """FedAvg, and beside it a personal model that is pulled towards the shared one.
 
     Client: v <- v - lr [G_i(v) + lam (v - x)], `steps` times a round, from where it stopped; and FedAvg's work on x.
-    Sent: x down, FedAvg's update up. Kept: v. With a converged x, v is RTFA's solution.
+
+    Solves: FedAvg's problem for x, and min L_i(v) + lam/2 |v - x|^2; with a converged x, v is RTFA's solution.
+    Sent: x down, FedAvg's update up.
+    Kept: v by the client.
+    Forgetting: v starts from the received x each visit: FedProx's personal model.
+    Guarantee: synchronous; asynchronous as FedAvg for x.
+    Reference: Li et al. 2021.
 
     Args:
         lam: strength of the pull; 0 is Local, infinity FedAvg. steps: local steps a round, on each of the two models.

@@ -24,11 +24,17 @@ def fed_adam(
     beta2: Tree = 0.99,
     tau: Tree = 1e-3,
 ) -> Method:
-    """FedAvg's update as Adam's gradient, on the server (Reddi et al. 2021).
+    """FedAvg's update as Adam's gradient, on the server.
 
     Clients as FedAvg; D = sum_i p_i (y_i - x); m <- beta1 m + (1 - beta1) D; v <- beta2 v + (1 - beta2) D^2;
     x <- x + server_lr m / (sqrt(v) + tau), without bias correction.
-    Sent: x down, y - x up. Kept: nothing by the clients; m and v by the server.
+
+    Solves: min sum_i p_i L_i(x).
+    Sent: x down, y - x up.
+    Kept: nothing by the client; m and v by the server.
+    Forgetting: the same; nothing is kept.
+    Guarantee: synchronous, smooth losses.
+    Reference: Reddi et al. 2021.
 
     Args:
         steps, epochs, lr, batch: FedAvg's. server_lr: step of the server. beta1, beta2: memories of the mean and of

@@ -17,10 +17,16 @@ def fed_avg(
     batch: int = 32,
     server_lr: Tree = 1.0,
 ) -> Method:
-    """One shared model: clients train it on their data, the server averages (McMahan et al. 2017).
+    """One shared model: clients train it on their data, the server averages.
 
     Client: y <- y - lr G_i(y), `steps` times from y = x.  Server: x <- x + server_lr sum_i p_i (y_i - x).
-    Sent: x down, y - x up. Kept: nothing. The fixed point is the pooled optimum only for steps=1 (or a small lr).
+
+    Solves: min sum_i p_i L_i(x); its fixed point is that optimum only for steps=1 (or a small lr).
+    Sent: x down, y - x up.
+    Kept: nothing.
+    Forgetting: the same; nothing is kept.
+    Guarantee: synchronous, convex or smooth losses; asynchronous for bounded delays and a small server_lr.
+    Reference: McMahan et al. 2017.
 
     Args:
         steps: local steps a round. epochs: passes over the client's data instead of `steps`.

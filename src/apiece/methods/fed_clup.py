@@ -28,9 +28,14 @@ def fed_clup(
 
     Client, from where it stopped: w <- w - lr [G_i(w) + lam (w - x)], `steps` times.
     Server: x <- x - gamma mean_i lam (x - w_i).  Every client counts once.
-    Sent: x down, lam (x - w) up. Kept: w, the personal model. Thanks to the warm start the fixed point is the exact
-    solution of min mean_i [L_i(w_i) + lam/2 |w_i - x|^2] for any number of steps. A larger lam shares more and
-    needs more rounds.
+
+    Solves: min mean_i [L_i(w_i) + lam/2 |w_i - x|^2], exactly for any number of steps thanks to the warm start.
+      A larger lam shares more and needs more rounds.
+    Sent: x down, lam (x - w) up.
+    Kept: w, the personal model, by the client.
+    Forgetting: FedProx with the server's step gamma: biased for few steps.
+    Guarantee: synchronous, linear rate for strongly convex smooth losses; none known for late replies.
+    Reference: the FedCLUP paper (accuracy and communication in personalized federated learning).
 
     Args:
         lam: strength of the pull. steps: local steps a round. epochs: passes over the data instead of `steps`.

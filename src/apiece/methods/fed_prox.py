@@ -19,10 +19,15 @@ def fed_prox(
 ) -> Method:
     """FedAvg whose local work is pulled back to the shared model, which is also how a client personalizes it.
 
-    Client: w <- w - lr [G_i(w) + lam (w - x)], `steps` times from w = x.  Server: x <- sum_i p_i w_i (Li et al. 2020).
-    Sent: x down, w - x up. Kept: nothing; the personal model is the client's w computed from the latest x.
-    With exact inner solves the fixed point minimizes sum_i p_i [L_i(w_i) + lam/2 |w_i - x|^2]; with few steps it is
-    biased, because every round restarts at x (FedCLUP's warm start repairs that).
+    Client: w <- w - lr [G_i(w) + lam (w - x)], `steps` times from w = x.  Server: x <- sum_i p_i w_i.
+
+    Solves: min sum_i p_i [L_i(w_i) + lam/2 |w_i - x|^2] with exact inner solves; with few steps it is biased,
+      because every round restarts at x (FedCLUP's warm start repairs that).
+    Sent: x down, w - x up.
+    Kept: nothing; the personal model is the client's w computed from the latest x.
+    Forgetting: the same; nothing is kept.
+    Guarantee: synchronous, smooth losses; asynchronous as FedAvg.
+    Reference: Li et al. 2020.
 
     Args:
         lam: strength of the pull. steps: local steps a round. epochs: passes over the data instead of `steps`.

@@ -16,10 +16,17 @@ def ftfa(
     tune_steps: int = 20,
     tune_lr: Tree = 0.1,
 ) -> Method:
-    """Fine-tuned FedAvg: each client continues from the shared model on its own data (Cheng et al. 2021).
+    """Fine-tuned FedAvg: each client continues from the shared model on its own data.
 
     Server and client train as FedAvg; then client i: p <- p - tune_lr G_i(p) from p = x, `tune_epochs` passes.
-    Sent: x down, an update up, and x once more to every client at the end. Kept: nothing.
+
+    Solves: FedAvg's problem, then min L_i(p) from x, stopped early.
+    Sent: x down, an update up; and x once more to every client at the end.
+    Kept: nothing.
+    Forgetting: the same; nothing is kept.
+    Guarantee: as FedAvg; exact asymptotic risk for linear models.
+    Reference: Cheng, Chadha and Duchi 2021.
+
     Run to convergence with fewer examples than parameters, it projects x onto the client's interpolating models;
     with more examples than parameters it forgets x: the gain then comes from stopping early.
 

@@ -10,7 +10,13 @@ def local(loss: Loss, *, steps: int = 20, epochs: int | None = None, lr: Tree = 
     """Every client trains alone from the initial model: what collaboration has to beat.
 
     Client: v <- v - lr G_i(v), `steps` times a round, from where it stopped.
-    Sent: nothing. Kept: v.
+
+    Solves: min L_i(v) for each client alone.
+    Sent: nothing.
+    Kept: v by the client.
+    Forgetting: every visit starts again from the initial model.
+    Guarantee: any engine; clients do not meet.
+    Reference: the baseline of all.
 
     Args:
         steps: local steps a round. epochs: passes over the client's data instead of `steps`.

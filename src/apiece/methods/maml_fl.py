@@ -27,13 +27,19 @@ def maml_fl(
     tune_epochs: int | None = 10,
     tune_steps: int = 1,
 ) -> Method:
-    """Train the shared model for what it becomes after a client's own step (Fallah et al. 2020, Cheng et al. 2021).
+    """Train the shared model for what it becomes after a client's own step.
 
     Client, from y = x, `steps` times with three batches D, D', D'': g = G(y - tune_lr G(y; D); D'), then
     exact: y <- y - lr [g - tune_lr H(y; D'') g];  first: y <- y - lr g;
     free: as exact with H g ~ [G(y + d g; D'') - G(y - d g; D'')] / 2d, d = 1e-3 (1 + |y|) / |g|.
     Server as FedAvg. Personal: `tune_epochs` passes (or `tune_steps` steps) of size tune_lr from x, on training data.
-    Sent: x down, y - x up, and x once more at the end. Kept: nothing. "first" has another fixed point than the others.
+
+    Solves: min sum_i p_i L_i(x - tune_lr G_i(x)); "first" has another fixed point than the others.
+    Sent: x down, y - x up; and x once more at the end.
+    Kept: nothing.
+    Forgetting: the same; nothing is kept.
+    Guarantee: synchronous, smooth losses; exact asymptotic risk for linear models.
+    Reference: Fallah et al. 2020; Cheng, Chadha and Duchi 2021.
 
     Args:
         order: how the second derivative enters. steps: local steps a round. lr: outer step size.

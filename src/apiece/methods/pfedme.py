@@ -23,12 +23,18 @@ def pfedme(
     beta: Tree = 1.0,
     warm: bool = True,
 ) -> Method:
-    """A shared model that is a good centre for everybody's regularized own model (Dinh et al. 2020).
+    """A shared model that is a good centre for everybody's regularized own model.
 
     Client, from w = x, `steps` times: draw a batch; q ~ argmin_q L_i(q; batch) + lam/2 |q - w|^2 by `prox_steps`
     gradient steps of size `prox_lr`; w <- w - lr lam (w - q).  Server: x <- (1 - beta) x + beta sum_i p_i w_i.
-    Sent: x down, w - x up. Kept: q, the personal model. Solves min sum_i p_i [L_i(q_i) + lam/2 |q_i - x|^2] exactly
-    only with steps=1 and an exact inner solve; more local steps drift.
+
+    Solves: min sum_i p_i [L_i(q_i) + lam/2 |q_i - x|^2]; exactly only with steps=1 and an exact inner solve, more
+      local steps drift.
+    Sent: x down, w - x up.
+    Kept: q, the personal model, by the client.
+    Forgetting: training is the same; the personal model is computed anew from x.
+    Guarantee: synchronous, smooth losses; none known for late replies.
+    Reference: Dinh et al. 2020.
 
     Args:
         lam: strength of the pull. steps: outer local steps a round. lr: their size; lr lam < 1 is needed.

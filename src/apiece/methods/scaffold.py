@@ -17,11 +17,17 @@ def scaffold(
     batch: int = 32,
     server_lr: Tree = 1.0,
 ) -> Method:
-    """FedAvg whose clients correct their direction by what everybody's gradients were (Karimireddy et al. 2020).
+    """FedAvg whose clients correct their direction by what everybody's gradients were.
 
     Client: y <- y - lr (G_i(y) - c_i + c), K = `steps` times from y = x; then c_i <- c_i - c + (x - y) / (K lr).
     Server: x <- x + server_lr mean(y_i - x);  c <- c + (|S| / N) mean(change of c_i), over the |S| of N who answered.
-    Sent: x and c down, two updates up. Kept: c_i. The shared model is the personal one.
+
+    Solves: min sum_i L_i(x), without drift for any number of steps. The shared model is the personal one.
+    Sent: x and c down, two updates up.
+    Kept: c_i by the client; c by the server.
+    Forgetting: c_i = 0 each visit, so that the correction is everybody's mean gradient: biased, may diverge.
+    Guarantee: synchronous, also with sampled clients; none known for late replies.
+    Reference: Karimireddy et al. 2020.
 
     Args:
         steps: local steps a round. epochs: passes over the client's data instead of `steps`.
