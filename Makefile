@@ -21,6 +21,7 @@ test: .venv/.test ## run all tests but the slow ones (those: .venv/bin/pytest -m
 
 bench: .venv/.bench ## measure speed against PyTorch, NumPy and, where installed, pfl
 	$(BIN)/python -m benchmarks speed
+	$(BIN)/python -m benchmarks methods
 
 lint: .venv/.test ## check style, format and types
 	$(BIN)/ruff check
