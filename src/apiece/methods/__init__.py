@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 
+from apiece.methods.al2sgd import al2sgd
+from apiece.methods.chen_two_stage import chen_two_stage
 from apiece.methods.ditto import ditto
+from apiece.methods.dynamic_lambda import dynamic_lambda
 from apiece.methods.fed_adam import fed_adam
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.fed_clup import fed_clup
 from apiece.methods.fed_prox import fed_prox
 from apiece.methods.ftfa import ftfa
+from apiece.methods.l2gd import l2gd
 from apiece.methods.local import local
 from apiece.methods.maml_fl import maml_fl
 from apiece.methods.pfedme import pfedme
@@ -25,6 +29,10 @@ CATALOG: dict[str, Callable[..., Method]] = {
     "pfedme": pfedme,
     "scaffold": scaffold,
     "fed_clup": fed_clup,
+    "dynamic_lambda": dynamic_lambda,
+    "l2gd": l2gd,
+    "al2sgd": al2sgd,
+    "chen_two_stage": chen_two_stage,
     "maml_fl": maml_fl,
     "fed_adam": fed_adam,
 }

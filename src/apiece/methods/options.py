@@ -19,7 +19,7 @@ SEARCH: dict[str, tuple[float, float]] = {
 }
 COUNTS = ("epochs", "tune_epochs")  # whole numbers whose default is none
 FROM_ZERO = ("batch", "population")  # counts that may be 0; all others start at 1
-POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity")
+POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity", "p")
 
 
 def options_of(method: str | Callable[..., Method]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""What theory predicts: pure NumPy in float64, the equation and its assumptions in each docstring."""

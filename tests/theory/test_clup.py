@@ -1,0 +1,148 @@
+"""FedCLUP's constants, rates and bounds: the tables to six digits, the corrections, and what was measured."""
+
+import numpy as np
+import pytest
+
+from apiece.methods.fed_clup import theory_steps
+from apiece.theory import clup
+
+# lam, mu, L | mu_g, L_g, L_w, gamma, lr, K | simple rate, rate | rounds factor
+TABLE = np.array(
+    [
+        (0.02, 0.1, 1, 0.016667, 0.019608, 0.166667, 25.5, 0.980392, 101, 0.787500, 0.697187, 1.176471),
+        (0.1, 0.1, 1, 0.050000, 0.090909, 0.500000, 5.5, 0.909091, 66, 0.862500, 0.824687, 1.818182),
+        (0.5, 0.1, 1, 0.083333, 0.333333, 0.833333, 1.5, 0.666667, 31, 0.937500, 0.929688, 4.000000),
+        (1, 0.1, 1, 0.090909, 0.500000, 0.909091, 1.0, 0.500000, 24, 0.954545, 0.950413, 5.500000),
+        (10, 0.1, 1, 0.099010, 0.909091, 0.990099, 0.55, 0.090909, 15, 0.972772, 0.971290, 9.181818),
+        (1, 0.5, 2, 0.333333, 0.666667, 0.666667, 0.75, 0.333333, 22, 0.875000, 0.843750, 2.000000),
+        (0.5, 0.5, 3, 0.250000, 0.428571, 0.500000, 1.166667, 0.285714, 39, 0.854167, 0.811632, 1.714286),
+        (2.5, 0.01, 4, 0.009960, 1.538462, 0.996016, 0.325, 0.153846, 52, 0.998381, 0.998376, 154.461538),
+    ]
+)
+LAM, MU, SMOOTH = TABLE[:, :3].T
+
+
+def test_the_table_of_constants_and_rates():
+    found = [
+        *clup.constants(LAM, SMOOTH, MU),
+        clup.simple_rate(LAM, SMOOTH, MU),
+        clup.rate(LAM, SMOOTH, MU),
+        clup.rounds_factor(LAM, SMOOTH, MU),
+    ]
+    np.testing.assert_allclose(np.transpose(found), TABLE[:, 3:], rtol=0, atol=6e-7)
+
+
+def test_the_method_takes_the_steps_of_the_theory():
+    for lam, mu, smooth in TABLE[:, :3]:
+        c = clup.constants(lam, smooth, mu)
+        assert theory_steps(float(lam), float(smooth), float(mu)) == pytest.approx((c.gamma, c.lr, int(c.steps)))
+
+
+def test_the_steps_satisfy_both_conditions_of_the_rate():
+    c = clup.constants(LAM, SMOOTH, MU)
+    given = (LAM, SMOOTH, MU)
+    assert clup.steps_suffice(*given, c.gamma, c.lr, c.steps).all()
+    assert not clup.steps_suffice(*given, c.gamma, c.lr, c.steps // 3).any()  # too few local steps
+    assert not clup.steps_suffice(*given, 1 / c.l_g, c.lr, c.steps).any()  # gamma = 1/L_g is outside the proof
+    # The condition that is missing in print: nearly equal curvatures, and many steps.
+    assert not clup.steps_suffice(1.0, 1.0, 0.99, 1.9 * clup.constants(1.0, 1.0, 0.99).gamma, 0.5, 10_000)
+
+
+def test_rounds_increase_with_the_pull_and_with_the_condition_number():
+    """Printed once as kappa (lam + L)/(lam + mu), which would decrease with lam."""
+    lams = np.geomspace(0.01, 100, 30)
+    assert (np.diff(clup.rounds_factor(lams, 1.0, 0.1)) > 0).all()
+    assert (np.diff(clup.rounds_factor(1.0, 1.0, 1 / np.array([5.0, 20.0, 80.0]))) > 0).all()
+    assert (np.diff(10 * (lams + 1.0) / (lams + 0.1)) < 0).all()
+    assert (clup.rate(lams, 1.0, 0.1) <= clup.simple_rate(lams, 1.0, 0.1)).all()
+
+
+# lam, mu, L, rho2, n, N, R^2 | b1, b2 | as printed in the paper
+BOUNDS = [
+    (100.0, 0.5, 1.0, 3.0, 40, 800, 0.0004, 0.853422, 1089.52, 0.801347, 369.52),
+    (1000.0, 0.5, 1.0, 3.0, 40, 800, 0.0004, 0.801775, 22404.4, 0.798147, 15204.4),
+    (0.1, 0.5, 1.0, 3.0, 40, 800, 0.25, np.inf, 2.44, np.inf, 1.72),
+    (1.0, 0.5, 1.0, 3.0, 40, 800, 0.25, np.inf, 20.8, np.inf, 13.6),
+]
+
+
+def test_the_statistical_bounds():
+    lam, mu, smooth, rho2, n, total, r2, b1, b2, b1_printed, b2_printed = np.transpose(BOUNDS)
+    found = clup.statistical_bounds(lam, smooth, mu, rho2, n, total, np.sqrt(r2))
+    np.testing.assert_allclose(found[0], b1, rtol=0, atol=6e-7)
+    np.testing.assert_allclose(found[1], b2, rtol=2e-6)
+    # The printed linear coefficient is 4 rho2/(mu^3 n): a quarter of what its own proof gives.
+    np.testing.assert_allclose(b2 - b2_printed, 12 * rho2 / (mu**3 * n) * lam, rtol=1e-4)
+    # Printed with rho2/n^2 in two places, where its proof has rho2/n.
+    big = slice(2)
+    near = mu + lam
+    g = 4 / mu * (1 / near + smooth / near**2)
+    f = g / (1 - 4 * smooth**2 * g)
+    lost = (48 * smooth**2 / near**2 + 3) * f * 2 * rho2 * (1 / n - 1 / n**2)
+    np.testing.assert_allclose(b1[big] - b1_printed[big], lost[big], rtol=1e-4)
+
+
+def test_the_first_bound_holds_from_the_lam_on_that_the_proof_needs():
+    """g(lam) <= 1/(8 L^2); printed once as 1/(8 L)^2, eight times as much lam."""
+    lams = np.linspace(1, 200, 2000)
+    b1, _ = clup.statistical_bounds(lams, 1.0, 0.5, 3.0, 40, 800, 0.02)
+    g = 8 * (1 / (0.5 + lams) + 1 / (0.5 + lams) ** 2)
+    assert ((g <= 1 / 8) == np.isfinite(b1)).all()
+    assert 60 < lams[np.isfinite(b1)].min() < 70
+    assert (np.diff(b1[np.isfinite(b1)]) < 0).all()  # the closer to one shared model, the larger lam
+
+
+def solved(seed, lam, clients=20, examples=40, features=5, radius=0.02, mu=0.5, smooth=1.0):
+    """The mean squared distance of the problem's solution to the true models; every Gram matrix in [mu, L]."""
+    rng = np.random.default_rng(seed)
+    away = rng.standard_normal((clients, features))
+    away -= away.mean(0)
+    away *= radius / np.linalg.norm(away, axis=1).max()
+    h, b = [], []
+    for w in away:
+        q, _ = np.linalg.qr(rng.standard_normal((examples, features)))
+        v, _ = np.linalg.qr(rng.standard_normal((features, features)))
+        x = np.sqrt(examples) * q @ np.diag(np.sqrt(np.geomspace(mu, smooth, features))) @ v.T
+        h.append(x.T @ x / examples)
+        b.append(x.T @ (x @ w + rng.standard_normal(examples)) / examples)
+    inverse = np.linalg.inv(np.array(h) + lam * np.eye(features))
+    center = np.linalg.solve((inverse @ h).mean(0), np.einsum("ijk,ik->ij", inverse, b).mean(0))
+    return np.mean(np.sum((np.einsum("ijk,ik->ij", inverse, b + lam * center) - away) ** 2, axis=1))
+
+
+@pytest.mark.parametrize("radius", [0.02, 0.5])
+def test_measured_errors_stay_below_the_bounds(radius):
+    rho2 = np.geomspace(0.5, 1.0, 5).sum()  # noise of variance 1: E|x e|^2 is the trace of the Gram matrix
+    for lam in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0):
+        error = np.mean([solved(seed, lam, radius=radius) for seed in range(10)])
+        assert error <= min(clup.statistical_bounds(lam, 1.0, 0.5, rho2, 40, 800, radius))
+
+
+def test_the_rule_for_lam_and_its_constants():
+    rule = clup.lam_by_corollary(1, 0.5, 4, 100, 1000, [0.05, 0.5])
+    np.testing.assert_allclose(rule.lam, [255.5, 0.32], rtol=1e-12)
+    assert rule.at_least.tolist() == [True, False]
+    far = clup.lam_by_corollary(1, 0.1, 1, 50, 5000, 0.01)
+    assert float(far.lam) == pytest.approx(6399.9) and bool(far.at_least)
+    np.testing.assert_allclose(clup.corollary_constants(1, 0.5, 4), (512, 128, 3072, 9015.6), rtol=5e-6)
+    np.testing.assert_allclose(clup.corollary_constants(1, 0.1, 1), (3200, 3200, 19200, 1.30323e6), rtol=5e-6)
+
+
+def test_identical_clients_and_clients_of_one_example_have_a_rule():
+    assert np.isfinite(clup.lam_by_corollary(1, 0.5, 4, 1, 10, [0.0, 1.0, 2.0]).lam).all()
+
+
+def test_the_rule_for_a_large_lam_is_far_from_tight():
+    rho2 = np.geomspace(0.5, 1.0, 5).sum()
+    rule = clup.lam_by_corollary(1.0, 0.5, rho2, 40, 800, 0.02)
+    assert rule.at_least and rule.lam > 250
+    measured = {lam: np.mean([solved(seed, lam) for seed in range(20)]) for lam in (0.1, 10.0, float(rule.lam))}
+    assert measured[10.0] < 1.15 * measured[float(rule.lam)] < 0.5 * measured[0.1]
+
+
+def test_the_noise_ball_is_never_larger_than_its_simple_bound():
+    """Printed constants are 8 to 8 kappa times smaller."""
+    lams = np.geomspace(0.001, 1000, 40)
+    lr, ball = clup.noise_ball(lams, 3.0, 0.5, 2.0, 10, 5)
+    assert (ball <= 8 * 2.0 / (0.5**2 * 10 * 5)).all()
+    assert (lr <= 1 / (lams + 3.0)).all()
