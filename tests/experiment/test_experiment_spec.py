@@ -3,12 +3,15 @@
 import math
 import tomllib
 
+import jax
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiece.data import digits
 from apiece.errors import UserError
-from apiece.experiment import Spec, make_spec, read_values
+from apiece.experiment import Spec, fit, make_spec, read_values
 from apiece.experiment.spec import BASELINES, to_toml
 
 
@@ -210,3 +213,29 @@ def test_a_spec_can_ask_for_late_replies_faults_and_availability(tmp_path):
 def test_a_wrong_table_of_unreliable_clients_is_refused_by_name(train, words):
     with pytest.raises(UserError, match=words):
         make_spec({"train": train})
+
+
+def test_a_spec_can_ask_for_attacks_broken_replies_and_a_defence():
+    train = {"attack": {"name": "sign_flip", "share": 0.2}, "faults": {"corrupt": 0.3, "corruption": "infinite"},
+             "defence": {"rule": "median", "most": 10.0}}  # fmt: skip
+    plan = {"rounds": 4, "evaluate_every": 4, **train}
+    federation = digits(clients=10)
+    result = fit("fed_avg", federation=federation, **plan)
+    assert result.costs["not_finite"] > 0
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.personal("3")))
+    undefended = fit("fed_avg", federation=federation, **{**plan, "defence": None})
+    assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(undefended.personal("3")))
+
+
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [
+        ({"attack": {"name": "sign_flop", "share": 0.2}}, "sign_flip"),
+        ({"attack": {"name": "sign_flip"}}, "say who attacks"),
+        ({"attack": {"name": "sign_flip", "clients": [900]}}, "client 900"),
+        ({"defence": {"rule": "medium"}}, "median"),
+    ],
+)
+def test_a_wrong_attack_or_defence_is_refused_before_anything_runs(train, words):
+    with pytest.raises(UserError, match=words):
+        fit("fed_avg", federation=digits(clients=10), rounds=1, **train)

@@ -9,11 +9,14 @@ import jax
 import numpy as np
 import pydantic
 
+from apiece.aggregate import rule
+from apiece.attack import attack as attack_named
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data import inspect as inspect_data
 from apiece.engines.arrivals import Speeds
 from apiece.engines.asynchronous import Asynchronous
 from apiece.engines.cohort import Availability, Participation
+from apiece.engines.contact import Build
 from apiece.engines.division import mesh_of, on_devices
 from apiece.engines.faults import Faults
 from apiece.engines.pace import Pace
@@ -25,6 +28,7 @@ from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpe
 from apiece.methods.options import bind
 from apiece.models import Model, Objective, linear, mlp, objective, quadratic, softmax
 from apiece.protocol import Method
+from apiece.robust import attacked, attackers, corrupted, guarded, robust
 from apiece.schedule import schedule
 
 
@@ -178,6 +182,7 @@ def engine_of(
     build, hyper = bind(
         method, place.objective.loss, options, None if train.schedule == "constant" else plan, place.population
     )
+    build = exposed(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
@@ -192,6 +197,42 @@ def engine_of(
     block = train.evaluate_every
     engine = Vectorized(*here, participation=participation_of(train), faults=faults, block=block, **how)
     return engine, hyper
+
+
+def exposed(build: Build, train: TrainSpec, population: int) -> Build:
+    """The method as the spec's world treats it: attacked, its replies broken, and defended.
+
+    >>> build = lambda hyper, round: None
+    >>> exposed(build, TrainSpec(), 10) is build
+    True
+    """
+    attack, defence, faults = train.attack, train.defence, train.faults
+    wraps: list[Callable[[Method], Method]] = []  # from the inside out
+    if defence is not None and defence.rule is not None:
+        chosen = rule(defence.rule, **defence.options)
+        wraps.append(lambda method: robust(method, chosen))
+    if defence is not None and defence.most is not None:
+        most = defence.most
+        wraps.append(lambda method: guarded(method, most=most))
+    if faults is not None and faults.corrupt:
+        broken = dict(share=faults.corrupt, kind=faults.corruption)
+        wraps.append(lambda method: corrupted(method, **broken))
+    if attack is not None:
+        forge = attack_named(attack.name, **attack.options)
+        who = attackers(attack.clients, attack.share, population)
+        if who and who[-1] >= population:
+            raise UserError(f"train.attack.clients names client {who[-1]}, but {population} clients train")
+        wraps.append(lambda method: attacked(method, forge, clients=who))
+    if not wraps:
+        return build
+
+    def wrapped(hyper: dict[str, Any], round: Any) -> Method:
+        method = build(hyper, round)
+        for wrap in wraps:
+            method = wrap(method)
+        return method
+
+    return wrapped
 
 
 def participation_of(train: TrainSpec) -> Participation:
@@ -232,5 +273,5 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
         build, hyper = bind(name, place.objective.loss, options, population=place.population)
-        build(hyper, 0)
+        exposed(build, spec.train, place.population)(hyper, 0)
     return place

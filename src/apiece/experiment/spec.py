@@ -53,11 +53,13 @@ class ArrivalsSpec(Part):
 
 
 class FaultsSpec(Part):
-    """What goes wrong in rounds: drop-outs; stragglers past a deadline, or after a quorum of replies."""
+    """What goes wrong in rounds: drop-outs; stragglers past a deadline, or after a quorum; replies that are broken."""
 
     dropout: float = pydantic.Field(0.0, ge=0, lt=1)
     deadline: float | None = pydantic.Field(None, gt=0)
     quorum: int | None = pydantic.Field(None, ge=1)
+    corrupt: float = pydantic.Field(0.0, ge=0, lt=1)
+    corruption: Literal["not_a_number", "infinite", "too_long"] = "not_a_number"
     pace: PaceSpec = PaceSpec()
 
 
@@ -67,6 +69,23 @@ class AvailabilitySpec(Part):
     pattern: Literal["always", "daily", "random"] = "always"
     share: float = pydantic.Field(0.5, gt=0, le=1)
     period: int = pydantic.Field(24, ge=1)
+
+
+class AttackSpec(Part):
+    """Some clients are Byzantine, in simulation: which attack, and who; see `apiece.attack`."""
+
+    name: str
+    share: float = pydantic.Field(0.0, ge=0, lt=1)
+    clients: list[Annotated[int, pydantic.Field(ge=0)]] = []
+    options: dict[str, Any] = {}
+
+
+class DefenceSpec(Part):
+    """What the server does about it: a robust rule in place of the mean, and replies refused; see `apiece.robust`."""
+
+    rule: str | None = None
+    options: dict[str, Any] = {}
+    most: float | None = pydantic.Field(None, gt=0)
 
 
 class TrainSpec(Part):
@@ -85,6 +104,8 @@ class TrainSpec(Part):
     arrivals: ArrivalsSpec | None = None
     faults: FaultsSpec | None = None
     availability: AvailabilitySpec | None = None
+    attack: AttackSpec | None = None
+    defence: DefenceSpec | None = None
 
 
 class Spec(Part):

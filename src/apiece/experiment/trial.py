@@ -18,6 +18,7 @@ from apiece.experiment import folder
 from apiece.experiment.setup import Arena
 from apiece.experiment.spec import TrainSpec
 from apiece.protocol import Method
+from apiece.robust import guard_of, rejections
 
 JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
 MODELS_AT_MOST = 1 << 29  # bytes of personal models that a run folder keeps per trial
@@ -108,6 +109,7 @@ def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seco
         "gradients": gradients,
         "gradients_personal": sum(int((sizes == size).sum()) * c.gradients_personal for size, c in per.items()),
         "seconds": seconds,
+        **(rejections(run.server) if guard_of(run.server) is not None else {}),
     }
 
 
