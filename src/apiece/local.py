@@ -115,8 +115,9 @@ def full_gradient(loss: Loss, params: Params, data: Data, key: Tree) -> Params:
     def chunk(c: jax.Array, total: Tree) -> Tree:
         batch = whole(data, c * most, most)
         g = jax.grad(loss)(params, batch, jax.random.fold_in(key, c))
-        return tree.step(total, batch.weight.sum() / size, g)
+        return tree.step(total, batch.weight.sum().astype(exact) / size, g)
 
+    exact = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
     size = checkpoint_name(jnp.asarray(data.size), GRADIENT_MARK)  # one mark for all chunks: they are one gradient
     return lax.fori_loop(0, -(-data.size // most), chunk, tree.zeros(params))
 

@@ -33,6 +33,7 @@ class Agreement(NamedTuple):
     reply: Schema
     enter: Callable  # the compiled client programs, shared by the clients of one process
     use: Callable
+    merge: Callable  # the server's
 
 
 def agree(
@@ -59,6 +60,9 @@ def agree(
     def use(known: Any, client: Tree, message: Tree, data: Data, key: Any, round: Any, visits: Any) -> Params:
         return model_in_use(build(hyper, round), params, known, client, message, data, key, visits)
 
+    def merge(server: Tree, replies: Tree, cohort: Cohort, key: Any, round: Any) -> Tree:
+        return build(hyper, round).merge(server, replies, cohort, key)
+
     return Agreement(
         build,
         hyper,
@@ -68,6 +72,7 @@ def agree(
         schema_of("reply", reply),
         jax.jit(enter),
         jax.jit(use),
+        jax.jit(merge),
     )
 
 
@@ -98,9 +103,8 @@ class ServerHalf:
         ids = jnp.array(list(wires), jnp.int32)
         delay = jnp.zeros(len(wires), jnp.int32)
         cohort = Cohort(ids, jnp.array(weight, jnp.float32), delay, jnp.int32(self.population))
-        method = self.terms.build(self.terms.hyper, self.round)
         key = jax.random.fold_in(keys(self.terms.seed).server, self.round)
-        self.server = method.merge(self.server, tree.stack(replies), cohort, key)
+        self.server = self.terms.merge(self.server, tree.stack(replies), cohort, key, np.int32(self.round))
         self.round += 1
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from apiece.methods.al2sgd import al2sgd
+from apiece.methods.all_for_all import all_for_all
+from apiece.methods.all_for_one import all_for_one
 from apiece.methods.chen_two_stage import chen_two_stage
 from apiece.methods.ditto import ditto
 from apiece.methods.dynamic_lambda import dynamic_lambda
@@ -33,6 +35,8 @@ CATALOG: dict[str, Callable[..., Method]] = {
     "l2gd": l2gd,
     "al2sgd": al2sgd,
     "chen_two_stage": chen_two_stage,
+    "all_for_one": all_for_one,
+    "all_for_all": all_for_all,
     "maml_fl": maml_fl,
     "fed_adam": fed_adam,
 }

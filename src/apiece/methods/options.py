@@ -16,10 +16,11 @@ SEARCH: dict[str, tuple[float, float]] = {
     "lr": (0.01, 3.0),
     "tune_lr": (0.01, 3.0),
     "lam": (0.01, 10.0),
+    "eps": (0.1, 10.0),
 }
 COUNTS = ("epochs", "tune_epochs")  # whole numbers whose default is none
-FROM_ZERO = ("batch", "population")  # counts that may be 0; all others start at 1
-POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity", "p")
+FROM_ZERO = ("batch", "population", "agent", "halve_every")  # counts that may be 0; all others start at 1
+POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity", "p", "noise", "eps")
 
 
 def options_of(method: str | Callable[..., Method]) -> dict[str, Any]:
