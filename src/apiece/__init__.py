@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apiece import data, methods, models, testing
+    from apiece import aggregate, attack, data, methods, models, robust, similarity, split, testing, theory, wrap
     from apiece.data import Federation
     from apiece.engines.devices import use_all_cores
     from apiece.errors import UserError
@@ -37,10 +37,13 @@ _HOME = {
     "resume": "apiece.experiment",
     "use_all_cores": "apiece.engines.devices",
 }
-_MODULES = ("data", "methods", "models", "testing")
+_MODULES = (
+    "aggregate", "attack", "data", "methods", "models", "robust", "similarity", "split", "testing", "theory", "wrap"
+)  # fmt: skip
 
-__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "compare", "data", "fine_tuned",
-           "fit", "methods", "models", "resume", "testing", "use_all_cores"]  # fmt: skip
+__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "attack", "compare",
+           "data", "fine_tuned", "fit", "methods", "models", "resume", "robust", "similarity", "split", "testing",
+           "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
