@@ -13,8 +13,9 @@ FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.glob("apiece/**/
 # may import itself and what stands before it, nothing after it. `__init__` is the package's own: its public names.
 ORDER = [
     *("errors", "protocol", "tree"),
-    *("theory", "local", "aggregate", "split", "schedule", "data", "models"),
-    *("wrap", "methods"),
+    *("theory", "local", "aggregate", "similarity", "posterior", "variance", "attack"),
+    *("split", "solve", "schedule", "data", "models"),
+    *("wrap", "robust", "methods", "diagnose"),
     *("engines", "evaluate", "testing"),
     *("experiment", "report", "show", "advise", "reproduce"),
     *("__init__", "cli", "__main__"),

@@ -6,12 +6,14 @@ from typing import Any
 import jax
 
 from apiece.data import SOURCES
-from apiece.engines.costs import costs
+from apiece.engines.costs import Costs, costs
+from apiece.errors import UserError
 from apiece.experiment.setup import federation_of, model_of
 from apiece.experiment.spec import make_spec
 from apiece.methods import CATALOG
 from apiece.methods.options import bind, options_of
 from apiece.models import objective
+from apiece.protocol import Loss, Params
 
 
 def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tuple[list[dict[str, Any]], str]:
@@ -33,11 +35,23 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
     rows = []
     for name, options in chosen.items():
         text = inspect.getdoc(CATALOG[name]) or ""
-        build, hyper = bind(name, loss, {}, population=federation.clients)
-        spent = costs(build(hyper, 0), params, example, size)
+        spent = _costs(name, {}, federation.clients, loss, params, example, size)
         rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
                      "options": options, **facts(text), **spent._asdict()})  # fmt: skip
     return rows, model.name
+
+
+def _costs(
+    name: str, given: dict[str, Any], clients: int, loss: Loss, params: Params, example: Any, size: int
+) -> Costs:
+    build, hyper = bind(name, loss, given, population=clients)
+    try:
+        return costs(build(hyper, 0), params, example, size)
+    except UserError:
+        # A split that needs a deeper model than this one: with the biases private, it fits any.
+        if "private" not in options_of(name) or given:
+            raise
+        return _costs(name, {"private": "b"}, clients, loss, params, example, size)
 
 
 FACTS = ("Solves", "Sent", "Kept", "Forgetting", "Guarantee", "Reference")

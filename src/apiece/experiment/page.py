@@ -36,7 +36,8 @@ def page() -> str:
         "",
         "What it costs. Sizes are in models (one model = all parameters, here 650 numbers); gradient evaluations are "
         "per visit of a client with the default options, and once more for the final use; `?`: known only at run "
-        "time, because the method chooses the number of steps as it goes.",
+        "time, because the method chooses the number of steps as it goes. Methods with an option `private` share all "
+        "but the biases here; what they send is the shared part.",
         "",
         "| method | kept by a client | down | up | gradients a visit | at the end |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -73,7 +74,8 @@ def _section(row: dict[str, Any]) -> list[str]:
     arguments = row["text"].split("Args:")
     if len(arguments) > 1:
         lines += ["", inspect.cleandoc(arguments[1]).replace("\n", " ")]
-    return [*lines, "", f"Source: `src/apiece/methods/{CATALOG[row['name']].__name__}.py`"]
+    file = CATALOG[row["name"]].__module__.replace(".", "/")
+    return [*lines, "", f"Source: `src/{file}.py`"]
 
 
 if __name__ == "__main__":

@@ -273,5 +273,7 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
         build, hyper = bind(name, place.objective.loss, options, population=place.population)
-        exposed(build, spec.train, place.population)(hyper, 0)
+        method = exposed(build, spec.train, place.population)(hyper, 0)
+        # A method that does not fit the model (a split that leaves nothing to share) says so when it opens its state.
+        jax.eval_shape(lambda key, method=method: method.init(place.model.init(key), key), jax.random.key(0))
     return place

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from apiece.methods.al2sgd import al2sgd
 from apiece.methods.all_for_all import all_for_all
 from apiece.methods.all_for_one import all_for_one
+from apiece.methods.apfl import apfl
 from apiece.methods.chen_two_stage import chen_two_stage
 from apiece.methods.ditto import ditto
 from apiece.methods.dynamic_lambda import dynamic_lambda
@@ -12,10 +13,13 @@ from apiece.methods.fed_adam import fed_adam
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.fed_clup import fed_clup
 from apiece.methods.fed_prox import fed_prox
+from apiece.methods.ffgg import ffgg
 from apiece.methods.ftfa import ftfa
 from apiece.methods.l2gd import l2gd
 from apiece.methods.local import local
+from apiece.methods.local_ffgg import local_ffgg
 from apiece.methods.maml_fl import maml_fl
+from apiece.methods.partial import fed_bn, fed_per, fed_rep, lg_fed_avg, partial
 from apiece.methods.pfedme import pfedme
 from apiece.methods.rtfa import rtfa
 from apiece.methods.scaffold import scaffold
@@ -35,8 +39,16 @@ CATALOG: dict[str, Callable[..., Method]] = {
     "l2gd": l2gd,
     "al2sgd": al2sgd,
     "chen_two_stage": chen_two_stage,
+    "apfl": apfl,
     "all_for_one": all_for_one,
     "all_for_all": all_for_all,
+    "ffgg": ffgg,
+    "local_ffgg": local_ffgg,
+    "partial": partial,
+    "fed_per": fed_per,
+    "fed_rep": fed_rep,
+    "lg_fed_avg": lg_fed_avg,
+    "fed_bn": fed_bn,
     "maml_fl": maml_fl,
     "fed_adam": fed_adam,
 }

@@ -1,0 +1,57 @@
+"""Low-rank adapters: a small part that any model can have, to be trained apart or to stay with the client."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from apiece.errors import UserError
+from apiece.models.model import Model
+from apiece.protocol import Params
+from apiece.split import part, path_name, paths
+
+
+def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
+    """The model with W + B A in place of chosen matrices W, where A has `rank` rows and B as many columns.
+
+    The parameters become {"model": ..., "adapter": ...}: the model's own, and A and B beside the path of each W.
+    A starts at random and B at zero, so that the adapted model starts as the model itself (Hu et al. 2022).
+    `where` names the matrices as in `apiece.split` (for example "hidden0, out" or "output"); by default all matrices
+    with more than `rank` rows and columns.
+
+    >>> from apiece.models import mlp
+    >>> small = adapted(mlp((64,), 10, hidden=(32,)), rank=2, where="hidden0")
+    >>> jax.tree.map(jnp.shape, small.init(jax.random.key(0)))["adapter"]["hidden0"]["w"]
+    {'a': (2, 64), 'b': (32, 2)}
+    """
+
+    def init(key: Any) -> Params:
+        model_key, adapter_key = jax.random.split(key)
+        params = model.init(model_key)
+        names = paths(params)
+        chosen = part(where, names) if where else lambda path: True
+        wide = 0 if where else rank
+        fits = lambda path, leaf: jnp.ndim(leaf) == 2 and min(leaf.shape) > wide and chosen(path_name(path))
+        number = iter(range(len(names)))
+
+        def adapter(path: tuple, leaf: Any) -> Params:
+            at = jax.random.fold_in(adapter_key, next(number))
+            if not fits(path, leaf):
+                return None
+            rows, columns = leaf.shape
+            a = jax.random.normal(at, (rank, columns), leaf.dtype) / math.sqrt(columns)
+            return {"a": a, "b": jnp.zeros((rows, rank), leaf.dtype)}
+
+        added = jax.tree_util.tree_map_with_path(adapter, params)
+        if not jax.tree.leaves(added):
+            raise UserError(
+                f"no matrix to adapt under '{where}' at rank {rank}; the parameters are: {', '.join(names)}"
+            )
+        return {"model": params, "adapter": added}
+
+    def apply(params: Params, x: Any) -> Any:
+        low_rank = lambda w, added: w if added is None else w + added["b"] @ added["a"]
+        return model.apply(jax.tree.map(low_rank, params["model"], params["adapter"]), x)
+
+    return Model(init, apply, f"{model.name} + rank {rank}")

@@ -1,0 +1,64 @@
+"""Runs of method factories on quadratic clients whose model has a shared and a private part, in float64."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from golden_partial import Problem
+
+from apiece.engines.cohort import Participation
+from apiece.engines.remote import ClientHalf, ServerHalf, agree
+from apiece.engines.remote import run as run_remote
+from apiece.engines.vectorized import Vectorized
+
+ENGINES = ("vectorized", "remote")
+
+
+def loss(params, batch, key):
+    """f of the problem, the mean over examples (P, C, B), (t, r); the parts of the model are theta and w."""
+    theta, w = params["theta"], params["w"]
+    p, c, b = batch.x
+    t, r = batch.y
+    quadratic = jnp.einsum("i,nij,j->n", theta, p, theta) / 2 + jnp.einsum("i,nij,j->n", w, b, w) / 2
+    value = quadratic + jnp.einsum("i,nij,j->n", theta, c, w) - t @ theta - r @ w
+    return (batch.weight * value).sum() / batch.weight.sum()
+
+
+def examples(f: Problem):
+    return (f.P, f.C, f.B), (f.t, f.r)
+
+
+def start_of(f: Problem, theta=None):
+    theta = np.zeros(f.t.shape[1]) if theta is None else theta
+    return {"theta": jnp.asarray(theta), "w": jnp.zeros(f.r.shape[1])}
+
+
+def run(
+    factory, f, legs, *, loss=loss, engine="vectorized", theta=None, initial=None, data=None, stateless=False, **options
+):
+    """[(server, everybody's model)] after each leg of so many rounds; full gradients, one example a client."""
+    assert jax.config.jax_enable_x64
+    x, y = examples(f) if data is None else data
+    count = len(jax.tree.leaves(y)[0])
+    offsets = np.arange(count + 1)
+    init = lambda key: start_of(f, theta) if initial is None else jnp.asarray(initial)
+    build = lambda hyper, round: factory(loss, **({"batch": 0} | options))
+    seen = []
+    if engine == "vectorized":
+        machine = Vectorized(build, x, y, offsets, block=min(100, max(legs)), stateless=stateless)
+        run = machine.start(init, 0)
+        for leg in legs:
+            run = machine.advance(run, leg)
+            seen.append((jax.tree.map(np.asarray, run.server), machine.personal(run, np.arange(count))))
+        return seen
+    terms = agree(build, init, (x, y), 0)
+    cut = lambda tree, a, z: jax.tree.map(lambda leaf: leaf[a:z], tree)
+    clients = [ClientHalf(terms, i, cut(x, a, z), cut(y, a, z), 1) for i, (a, z) in enumerate(pairwise(offsets))]
+    server = ServerHalf(terms, count)
+    for leg in legs:
+        run_remote(server, clients, leg, Participation())
+        models = [client.personal(server.message(client.i)) for client in clients]
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
+        seen.append((jax.tree.map(np.asarray, server.server), stacked))
+    return seen
