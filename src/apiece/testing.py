@@ -42,7 +42,7 @@ SEED = 7
 ROUNDING = 1e-6
 # Set where the factory has them: checks are quick, and fit a model with the parameters w and b.
 SMALL = {"batch": 8, "steps": 3, "prox_steps": 2, "tune_epochs": 2, "population": POPULATION, "private": "b"}
-SMALL |= {"inner_steps": 2, "tune_steps": 4, "alone_steps": 4, "refits": 3}
+SMALL |= {"inner_steps": 2, "tune_steps": 4, "alone_steps": 4, "refits": 2, "l_max": 5, "l_default": 3}
 FIRST_EVERYBODY = ((0, 1, 2, 3), (1, 3), (0, 2, 3))
 
 Schedule = tuple[tuple[int, ...], ...]

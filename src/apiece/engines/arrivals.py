@@ -34,7 +34,9 @@ class Journal(NamedTuple):
 class Arrivals(Protocol):
     """What an asynchronous engine asks for."""
 
-    buffer: int
+    @property
+    def buffer(self) -> int:
+        """Replies that make a merge."""
 
     def journal(self, seed: int, population: int, merges: int) -> Journal:
         """At least so many merges, from the first one on; a longer journal begins like a shorter one."""
@@ -134,7 +136,7 @@ class Delays:
         if len(self.clients):
             client = np.resize(np.array(self.clients), len(arrival))
         else:
-            client = np.array([np.random.default_rng([seed, k, 3]).integers(population) for k in arrival])
+            client = np.array([np.random.default_rng([seed, int(k), 3]).integers(population) for k in arrival])
         merge = arrival // self.buffer
         start = np.maximum(merge - np.resize(np.array(self.delays), len(arrival)), 0)
         order = np.argsort(start, kind="stable")

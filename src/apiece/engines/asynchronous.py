@@ -21,7 +21,7 @@ from apiece import tree
 from apiece.engines.arrivals import Arrivals, Journal
 from apiece.engines.contact import Build, Keys, keys, visit
 from apiece.engines.division import divided, on_devices
-from apiece.engines.simulation import Run, Simulation, Stage, round_up, spared
+from apiece.engines.simulation import Run, Simulation, Stage, round_up, spared, touched_rows
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Params, Tree
 
@@ -135,12 +135,10 @@ class Asynchronous(Simulation):
             arrived[k, : len(merged)] = merged
         there, back = job >= 0, arrived >= 0
         present = there & (self.train.sizes[ids] > 0)
-        touched, slots = np.unique(ids, return_inverse=True)
-        if rows_at_most == self.population:
-            touched, slots = np.arange(self.population), ids
+        touched, slots = touched_rows(ids, rows_at_most == self.population)
         dispatch = dict(
             ids=ids,
-            slots=np.where(present, slots.reshape(shape), rows_at_most).astype(np.int32),
+            slots=np.where(present, slots, rows_at_most).astype(np.int32),
             present=present,
             wave=np.where(there, plan.wave[job], 0).astype(np.int32),
             starts=self.train.starts[ids],
@@ -205,7 +203,8 @@ def itinerary(journal: Journal, room: int) -> Itinerary:
     """
     wave, slot = np.zeros(len(journal.client), int), np.zeros(len(journal.client), int)
     by_merge = np.argsort(journal.merge, kind="stable")
-    free, freed, seen, version = list(range(room)), 0, {}, 0
+    free, freed, version = list(range(room)), 0, 0
+    seen: dict[int, int] = {}
     for job, (client, start) in enumerate(zip(journal.client, journal.start, strict=True)):
         if start > version:
             version, seen = start, {}

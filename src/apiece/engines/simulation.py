@@ -239,6 +239,18 @@ def blank_filled(leaf: np.ndarray, who: np.ndarray, inside: np.ndarray) -> np.nd
     return out
 
 
+def touched_rows(ids: np.ndarray, everybody: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(whose rows a block needs, and at which of them each id is); `everybody`: all, each at its own number.
+
+    >>> [part.tolist() for part in touched_rows(np.array([[7, 3], [3, 9]]), False)]
+    [[3, 7, 9], [[1, 0], [0, 2]]]
+    """
+    if everybody:
+        return np.arange(ids.max() + 1), ids
+    touched, at = np.unique(ids, return_inverse=True)
+    return touched, at.reshape(ids.shape)
+
+
 def spared(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
     """The touched rows, filled up to `count`, and one spare row at the end."""
     out = np.zeros((count + 1, *leaf.shape[1:]), leaf.dtype)

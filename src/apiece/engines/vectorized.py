@@ -20,7 +20,7 @@ from apiece.engines.cohort import Participation
 from apiece.engines.contact import Build, Keys, keys
 from apiece.engines.division import divided
 from apiece.engines.faults import Faults
-from apiece.engines.simulation import Run, Simulation, Stage, round_up, spared
+from apiece.engines.simulation import Run, Simulation, Stage, round_up, spared, touched_rows
 from apiece.protocol import Cohort, Tree
 
 
@@ -74,11 +74,9 @@ class Vectorized(Simulation):
 
     def _advance_block(self, run: Run, rounds: int) -> Run:
         ids, present, weight, took = self._plan(run.seed, run.round, rounds)
-        touched, slots = np.unique(ids, return_inverse=True)
-        if self.working_rows == self.population:
-            touched, slots = np.arange(self.population), ids
+        touched, slots = touched_rows(ids, self.working_rows == self.population)
         # Absent places point at one spare row, so that they never write over a client's.
-        slots = np.where(present, slots.reshape(ids.shape), self.working_rows).astype(np.int32)
+        slots = np.where(present, slots, self.working_rows).astype(np.int32)
         rows = jax.tree.map(lambda leaf: spared(leaf, touched, self.working_rows), run.rows)
         known = spared(run.known, touched, self.working_rows)
         round = run.round + np.arange(self.block, dtype=np.int32)

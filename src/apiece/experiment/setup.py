@@ -191,9 +191,8 @@ def engine_of(
         return Asynchronous(
             *here, arrivals=Speeds(arrivals.active, arrivals.buffer, arrivals.policy, pace), **how
         ), hyper
-    faults = train.faults and Faults(
-        train.faults.dropout, train.faults.deadline, train.faults.quorum, _pace(train.faults.pace)
-    )
+    wrong = train.faults
+    faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, _pace(wrong.pace))
     block = train.evaluate_every
     engine = Vectorized(*here, participation=participation_of(train), faults=faults, block=block, **how)
     return engine, hyper
@@ -215,8 +214,8 @@ def exposed(build: Build, train: TrainSpec, population: int) -> Build:
         most = defence.most
         wraps.append(lambda method: guarded(method, most=most))
     if faults is not None and faults.corrupt:
-        broken = dict(share=faults.corrupt, kind=faults.corruption)
-        wraps.append(lambda method: corrupted(method, **broken))
+        share, kind = faults.corrupt, faults.corruption
+        wraps.append(lambda method: corrupted(method, share=share, kind=kind))
     if attack is not None:
         forge = attack_named(attack.name, **attack.options)
         who = attackers(attack.clients, attack.share, population)

@@ -49,7 +49,7 @@ class ArrivalsSpec(Part):
     active: int = pydantic.Field(10, ge=1)
     buffer: int = pydantic.Field(1, ge=1)
     policy: Literal["new", "same"] = "new"
-    pace: PaceSpec = PaceSpec(jitter="exponential")
+    pace: PaceSpec = pydantic.Field(default_factory=lambda: PaceSpec.model_validate({"jitter": "exponential"}))
 
 
 class FaultsSpec(Part):
@@ -60,7 +60,7 @@ class FaultsSpec(Part):
     quorum: int | None = pydantic.Field(None, ge=1)
     corrupt: float = pydantic.Field(0.0, ge=0, lt=1)
     corruption: Literal["not_a_number", "infinite", "too_long"] = "not_a_number"
-    pace: PaceSpec = PaceSpec()
+    pace: PaceSpec = pydantic.Field(default_factory=lambda: PaceSpec.model_validate({}))
 
 
 class AvailabilitySpec(Part):

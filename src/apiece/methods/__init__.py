@@ -23,6 +23,7 @@ from apiece.methods.partial import fed_bn, fed_per, fed_rep, lg_fed_avg, partial
 from apiece.methods.pfedme import pfedme
 from apiece.methods.rtfa import rtfa
 from apiece.methods.scaffold import scaffold
+from apiece.methods.self_fl import self_fl
 from apiece.protocol import Method
 
 CATALOG: dict[str, Callable[..., Method]] = {
@@ -40,6 +41,7 @@ CATALOG: dict[str, Callable[..., Method]] = {
     "al2sgd": al2sgd,
     "chen_two_stage": chen_two_stage,
     "apfl": apfl,
+    "self_fl": self_fl,
     "all_for_one": all_for_one,
     "all_for_all": all_for_all,
     "ffgg": ffgg,

@@ -19,7 +19,8 @@ SEARCH: dict[str, tuple[float, float]] = {
     "eps": (0.1, 10.0),
 }
 COUNTS = ("epochs", "tune_epochs")  # whole numbers whose default is none
-FROM_ZERO = ("batch", "population", "agent", "halve_every", "inner_steps")  # counts that may be 0; all others start at 1
+# Counts that may be 0; all others start at 1.
+FROM_ZERO = ("batch", "population", "agent", "halve_every", "inner_steps")
 POSITIVE = ("lr", "tune_lr", "prox_lr", "server_lr", "beta", "gamma", "smoothness", "convexity", "p", "noise", "eps")
 
 
