@@ -83,6 +83,26 @@ def server_optimized(method: Method, optimizer: optax.GradientTransformation, mo
     return method._replace(init=init, message=lambda server, i: method.message(server[0], i), merge=merge)
 
 
+def discounted(method: Method, *, power: Tree = 0.5, scale: Tree = 1.0) -> Method:
+    """The same method; a reply that comes d server versions late counts `scale` (1 + d)^-power of its length.
+
+    For asynchronous runs, and for methods whose replies are updates. Where each reply is merged at once, `scale` is the
+    part of a reply that the server takes over (FedAsync: Xie, Koyejo and Gupta 2019).
+
+    >>> from apiece.methods import fed_avg
+    >>> method = discounted(fed_avg(lambda params, batch, key: 0.0), power=1.0)
+    >>> cohort = Cohort(jnp.arange(2), jnp.ones(2), delay=jnp.array([0, 3]), population=2)
+    >>> float(method.merge(jnp.array(0.0), jnp.array([4.0, 4.0]), cohort, None))  # (4 + 4/4) / 2
+    2.5
+    """
+
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+        part = scale * (1.0 + cohort.delay) ** -power
+        return method.merge(server, jax.vmap(tree.scale)(part, replies), cohort, key)
+
+    return method._replace(merge=merge)
+
+
 def _itself(server: Server) -> Params:
     return server
 

@@ -13,7 +13,7 @@ from apiece.methods.ffgg import ffgg
 from apiece.methods.partial import partial
 from apiece.protocol import Cohort, Data
 from apiece.testing import check_method
-from apiece.wrap import fine_tuned, pipeline, server_optimized, staged
+from apiece.wrap import discounted, fine_tuned, pipeline, server_optimized, staged
 
 DATA = Data(jnp.zeros(3), jnp.array([0.0, 3.0, 6.0]), np.int32(0), np.int32(3), 3)
 KEY = jax.random.key(0)
@@ -240,3 +240,13 @@ def test_stages_keep_the_contract():
     checks = ["states_keep_their_shapes", "hyper_parameters_may_be_traced", "replies_of_weight_zero_never_matter"]
     assert len(check_method(two_stages, engines=(), checks=checks)) == 3
     assert check_method(two_stages, engines=("vectorized", "remote"), checks=["engines_agree"])
+
+
+def test_a_late_reply_counts_less_and_one_in_time_all_of_it():
+    loss = lambda params, batch, key: 0.0
+    cohort = Cohort(jnp.arange(3), jnp.ones(3), delay=jnp.array([0, 3, 8]), population=3)
+    replies = {"w": jnp.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])}
+    moved = lambda **how: discounted(fed_avg(loss), **how).merge({"w": jnp.zeros(2)}, replies, cohort, None)["w"]
+    np.testing.assert_allclose(moved(power=0.5), np.array([1.0, 2.0]) * (1 + 1 / 2 + 1 / 3) / 3, rtol=1e-6)
+    np.testing.assert_allclose(moved(power=0.0), [1.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(moved(power=0.0, scale=0.1), [0.1, 0.2], rtol=1e-6)

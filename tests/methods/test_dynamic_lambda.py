@@ -76,6 +76,12 @@ def test_the_engine_runs_the_published_steps(runs, radius):
     assert (gap <= half_a_digit(fixed_errors)).all(), gap
 
 
+@pytest.mark.parametrize(("lam", "printed"), [(0.01, (0.866,)), (1.0, (0.065, 0.057, 0.047, 0.044, 0.044))])
+def test_smaller_fixed_lams_share_too_little_where_clients_are_alike(runs, lam, printed):
+    truth, _, _, one = runs[0.1]
+    np.testing.assert_allclose(error(one[lam], truth)[: len(printed)], printed, rtol=0, atol=0.51e-3)
+
+
 @pytest.mark.parametrize(("radius", "ratio"), [(0.1, 1.00), (1.0, 1.08), (3.0, 1.00)])
 def test_the_final_error_is_within_a_tenth_of_the_best_fixed_lam(runs, radius, ratio):
     truth, got, _, one = runs[radius]
