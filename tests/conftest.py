@@ -1,5 +1,6 @@
 """What holds for every test: types checked, two devices, one compile cache, fixed examples."""
 
+import ast
 import os
 import sys
 from pathlib import Path
@@ -12,12 +13,25 @@ import hypothesis
 import jax
 import jaxtyping
 import pytest
+from jaxtyping import _import_hook
 
 jax.config.update("jax_num_cpu_devices", 2)  # before any array exists: even one core can test the division of work
 
 assert "apiece" not in sys.modules, "the import hook below must come before the first import of apiece"
+
+
+def decorate_without_descending(transformer, node):
+    """Of a function, the outermost alone: a factory's inner functions would be decorated anew at every call, which
+    took a third of the time of all tests; mypy reads them."""
+    checker = transformer._typechecker.get_ast()
+    node.decorator_list.append(ast.copy_location(checker, node))
+    return node
+
+
+_import_hook.JaxtypingTransformer.visit_FunctionDef = decorate_without_descending
 # With the numeric tower an int is a float, as for every static checker.
-jaxtyping.install_import_hook("apiece", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True) )"
+jaxtyping.install_import_hook("apiece", CHECKER)  # the blank tells its compiled files from those with inner checks
 
 hypothesis.settings.register_profile(
     "fixed",

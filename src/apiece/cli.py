@@ -62,7 +62,9 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; defau
 def compare(
     spec: SpecFile = None,
     data: DataName = None,
-    methods: Annotated[str | None, typer.Option(help="Methods, comma-separated; default: all.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, comma-separated; default: the usual nine (see apiece methods).")
+    ] = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
     out: Out = None,
@@ -85,13 +87,13 @@ def compare(
     """Compare methods fairly on one federation: tuned alike, several seeds, client by client."""
     given = dict(locals())
     with _plain_errors():
-        from apiece.methods import CATALOG
+        from apiece.methods import USUAL
 
         values = _values(given)
         if methods is not None:
             values["methods"] = {name: _table(values, "methods").get(name, {}) for name in _listed(methods)}
         elif not values.get("methods"):
-            values["methods"] = {name: {} for name in CATALOG}
+            values["methods"] = {name: {} for name in USUAL}
         _run(_with_settings(values, set), out, "compare", json)
 
 

@@ -571,18 +571,11 @@ def engines_agree(case: Case, engine: str) -> None:
 
 
 @_contract(6, ("vectorized",))
-def devices_share_the_clients(case: Case, engine: str) -> None:
-    """How many devices the clients are divided over changes nothing but rounding."""
-    _check_outcomes("on one device", case.run(engine, devices=1, models=False), case.run(engine)._replace(models=()))
-
-
-@_contract(6, ("vectorized",))
-def one_by_one_or_all_at_once(case: Case, engine: str) -> None:
-    """Clients run one by one or all at once (vmap): nothing changes but rounding."""
+def how_clients_are_run_is_rounding(case: Case, engine: str) -> None:
+    """Divided over the devices or all on one, one by one or all at once (vmap): nothing changes but rounding."""
     other = "vmap" if jax.devices()[0].platform == "cpu" else "sequential"  # than the engine's own choice
-    _check_outcomes(
-        f"in the mode {other}", case.run(engine, mode=other, models=False), case.run(engine)._replace(models=())
-    )
+    there = case.run(engine, mode=other, devices=1, models=False)  # both at once: each costs a compile
+    _check_outcomes(f"on one device in the mode {other}", there, case.run(engine)._replace(models=()))
 
 
 @_contract(1, ("functions",))

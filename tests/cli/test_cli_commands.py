@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from apiece.cli import app
 from apiece.data import SOURCES, Federation
 from apiece.experiment import make_spec
-from apiece.methods import CATALOG
+from apiece.methods import CATALOG, USUAL
 
 COMMANDS = [
     [], ["compare"], ["run"], ["resume"], ["report"], ["methods"],
@@ -100,8 +100,8 @@ def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_p
     assert (spec.train.schedule, spec.train.evaluate_every) == ("linear", 2)
 
 
-def test_compare_takes_every_method_unless_told(monkeypatch):
-    assert set(spec_of(monkeypatch, "compare").methods) == set(CATALOG)
+def test_compare_takes_the_usual_methods_unless_told(monkeypatch):
+    assert set(spec_of(monkeypatch, "compare").methods) == set(USUAL)
 
 
 def test_run_takes_one_method_one_seed_and_does_not_tune(monkeypatch):

@@ -73,7 +73,10 @@ def test_a_schedule_scales_the_step_of_every_round():
 
 def test_all_options_of_the_catalog_pass_their_own_check():
     for name in CATALOG:
-        assert checked(name, {}) == checked(name, {k: v for k, v in options_of(name).items() if v is not None})
+        own = checked(name, {k: v for k, v in options_of(name).items() if v is not None})
+        assert {k: np.asarray(v).tolist() for k, v in checked(name, {}).items()} == {
+            k: np.asarray(v).tolist() for k, v in own.items()
+        }
 
 
 def test_counts_are_whole_numbers_even_when_written_as_fractions():
@@ -91,7 +94,7 @@ def test_what_the_user_sets_is_not_tuned_and_the_rest_is():
 
 def test_only_fractions_are_traced():
     for name in CATALOG:
-        build, hyper = bind(name, LOSS, {})
+        build, hyper = bind(name, LOSS, {}, population=3)
         assert hyper and all(isinstance(value, float) for value in hyper.values())
         assert not {"steps", "epochs", "batch", "tune_steps"} & set(hyper)
         assert build(hyper, 0)._fields[0] == "init"
@@ -107,6 +110,35 @@ def test_a_schedule_touches_the_clients_step_size_and_nothing_else():
     build, hyper = bind(spy, LOSS, {}, schedule=lambda r: 0.1 * r)
     build(hyper, 2)
     assert seen == {"lr": pytest.approx(0.1), "server_lr": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("all_for_all", {"bias": "near"}, "list of numbers"),
+        ("all_for_all", {"clusters": [[0, 1], [2]]}, "equally long"),
+        ("all_for_all", {"halve_every": -1}, "at least 0"),
+        ("self_fl", {"l_max": 0}, "at least 1"),
+        ("self_fl", {"augmented": 1}, "true or false"),
+        ("l2gd", {"p": 0}, "above 0"),
+    ],
+)
+def test_lists_counts_and_switches_are_checked_by_their_default(name, options, words):
+    with pytest.raises(UserError, match=words):
+        checked(name, options)
+
+
+def test_a_matrix_may_be_written_as_lists_and_the_population_is_filled_in():
+    assert checked("all_for_all", {"bias": [[0, 1], [1, 0]]})["bias"].shape == (2, 2)
+    seen = {}
+
+    def spy(loss, *, lr: float = 0.5, population: int = 0):
+        seen.update(population=population)
+        return fed_avg(loss)
+
+    build, hyper = bind(spy, LOSS, {}, population=7)
+    build(hyper, 0)
+    assert seen == {"population": 7}
 
 
 # Costs.

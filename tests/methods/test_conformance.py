@@ -1,6 +1,6 @@
 """Every row of the catalog keeps every line of the contract on every engine."""
 
-from functools import cache
+from functools import lru_cache
 
 import pytest
 
@@ -15,7 +15,7 @@ PRODUCT = [
 ]
 
 
-@cache
+@lru_cache(maxsize=2)  # a method after the other: kept programs make every garbage collection slower
 def case_of(name):
     """One case for all checks of a method: they share its compiled programs."""
     return Case(CATALOG[name])

@@ -55,4 +55,7 @@ CATALOG: dict[str, Callable[..., Method]] = {
     "fed_adam": fed_adam,
 }
 
+# What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.
+USUAL = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "fed_clup")
+
 __all__ = ["CATALOG", *CATALOG]
