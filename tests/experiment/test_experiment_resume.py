@@ -167,3 +167,26 @@ def test_changed_data_are_not_resumed(tmp_path):
     data.save(saved)
     resume(out)
     assert (out / "record.json").exists()
+
+
+def test_replies_on_their_way_survive_a_kill(tmp_path):
+    """An asynchronous run, left after its first checkpoint, ends with the numbers of an undisturbed one."""
+    late = {"arrivals": {"active": 5, "buffer": 2, "pace": {"law": "zipf", "jitter": "exponential"}}}
+    spec = {**SPEC, "methods": {"ditto": {"lam": 0.5}}, "tune": 1, "train": {**SPEC["train"], "cohort": None, **late}}
+    original = folder.replacing
+
+    @contextlib.contextmanager
+    def replacing(path):
+        with original(path) as temporary:
+            yield temporary
+        if path.name == "ditto-0.safetensors" and not (tmp_path / "left").exists():
+            shutil.copytree(tmp_path / "run", tmp_path / "left")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "replacing", replacing)
+        run(spec, tmp_path / "run")
+    resume(tmp_path / "left")
+    assert numbers_of(tmp_path / "left") == numbers_of(tmp_path / "run")
+    assert models_of(tmp_path / "left") == models_of(tmp_path / "run")
+    costs = record_of(tmp_path / "run")["methods"]["ditto"]["seeds"][0]["costs"]
+    assert costs["clock"] > 0 and costs["rounds"] == SPEC["train"]["rounds"]

@@ -205,7 +205,7 @@ def test_a_spec_can_ask_for_late_replies_faults_and_availability(tmp_path):
         ({"arrivals": {"activ": 3}}, "did you mean 'active'"),
         ({"arrivals": {"pace": {"low": "zipf"}}}, "did you mean 'law'"),
         ({"arrivals": {}, "cohort": 3}, "leave out train.cohort"),
-        ({"arrivals": {}, "faults": {}}, "leave out train.faults"),
+        ({"arrivals": {}, "faults": {"dropout": 0.1}}, "leave out train.faults"),
         ({"faults": {"dropout": 1.5}}, "train.faults.dropout"),
         ({"availability": {"pattern": "weekly"}}, "train.availability.pattern"),
     ],

@@ -128,9 +128,12 @@ class Spec(Part):
     def _complete(self) -> "Spec":
         if self.train.cohort is not None and self.train.probability is not None:
             raise UserError("train.cohort and train.probability exclude each other; give one")
-        rounds = [name for name in ("cohort", "probability", "faults", "availability") if getattr(self.train, name)]
+        rounds = [name for name in ("cohort", "probability", "availability") if getattr(self.train, name)]
+        faults = self.train.faults
+        if faults is not None and (faults.dropout or faults.deadline or faults.quorum):
+            rounds.append("faults")  # replies may be broken without rounds, too
         if self.train.arrivals is not None and rounds:
-            raise UserError(f"train.arrivals has no cohorts: leave out train.{rounds[0]}, or train.arrivals")
+            raise UserError(f"train.arrivals has no rounds of a cohort: leave out train.{rounds[0]}, or train.arrivals")
         if len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
