@@ -13,7 +13,7 @@ from apiece.engines.cohort import Participation
 from apiece.engines.multihost import join
 from apiece.engines.pace import Pace
 from apiece.engines.vectorized import Vectorized
-from apiece.methods import ditto, scaffold
+from apiece.methods import ditto
 from apiece.models import linear, objective
 
 SIZES = np.array([1, 3, 7, 20, 2, 9])
@@ -45,8 +45,7 @@ def main(file, coordinator=None, process=0):
         return build
 
     engines = {
-        "ditto": Vectorized(spied(ditto), x, y, OFFSETS, block=3),
-        "scaffold": Vectorized(spied(scaffold), x, y, OFFSETS, participation=Participation(size=4), block=3),
+        "ditto": Vectorized(spied(ditto), x, y, OFFSETS, participation=Participation(size=4), block=3),
         "late": Asynchronous(
             spied(ditto), x, y, OFFSETS, arrivals=Speeds(4, buffer=2, pace=Pace("zipf", jitter="exponential"))
         ),

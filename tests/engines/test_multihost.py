@@ -41,7 +41,7 @@ def results(tmp_path_factory):
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-@pytest.mark.parametrize("run", ["ditto", "scaffold", "late"])
+@pytest.mark.parametrize("run", ["ditto", "late"])
 def test_two_processes_give_the_numbers_of_one(results, run):
     alone, first, second = results
     assert (alone["devices"], first["devices"], second["devices"]) == (1, 2, 2)
@@ -49,7 +49,7 @@ def test_two_processes_give_the_numbers_of_one(results, run):
     np.testing.assert_allclose(first[run]["numbers"], alone[run]["numbers"], atol=2e-6)
 
 
-@pytest.mark.parametrize("run", ["ditto", "scaffold", "late"])
+@pytest.mark.parametrize("run", ["ditto", "late"])
 def test_each_of_two_processes_does_half_of_the_work_and_no_work_is_done_twice(results, run):
     alone, first, second = (Counter(result[run]["worked"]) for result in results)
     assert first + second == alone
