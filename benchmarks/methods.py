@@ -28,6 +28,7 @@ from .workloads import WORKLOADS
 HELP = "seconds per round and per gradient evaluation of every method, next to FedAvg's, on W1"
 LIMIT = 1.5  # of FedAvg's cost per gradient; above it a reason is written down in docs/ref-benchmarks.md
 W1 = WORKLOADS["W1"]
+OWN: dict[str, dict[str, Any]] = {"fed_bn": {"private": "hidden0/b"}}  # this model has no norm layers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +55,7 @@ class Timed:
             return loss(params, batch, key)
 
         fixed = {"steps": W1.steps, "batch": W1.batch, "lr": W1.lr}
-        options = {option: value for option, value in fixed.items() if option in options_of(name)}
+        options = {option: value for option, value in fixed.items() if option in options_of(name)} | OWN.get(name, {})
         build, hyper = bind(name, loss if evaluated is None else reporting, options, population=W1.clients)
         offsets = np.arange(W1.clients + 1) * W1.examples
         self.engine = Vectorized(
