@@ -23,7 +23,7 @@ class Pace:
         jitter: "none", or "exponential": a visit takes an exponential time of that mean.
 
     >>> Pace("zipf", spread=1.0).typical(seed=0, population=4).tolist()
-    [2.0, 3.0, 1.0, 4.0]
+    [3.0, 2.0, 4.0, 1.0]
     """
 
     law: str = "equal"
