@@ -16,6 +16,7 @@ import numpy as np
 from scipy import optimize
 
 from apiece.errors import UserError
+from apiece.theory import plain
 
 
 class Risk(NamedTuple):
@@ -75,7 +76,7 @@ def ridgeless(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY
     """
     gamma, radius, noise = _checked(gamma, radius, noise)
     if spectrum is IDENTITY:
-        return Risk(_plain(radius**2 * (1 - 1 / gamma)), _plain(noise**2 / (gamma - 1)))
+        return Risk(plain(radius**2 * (1 - 1 / gamma)), plain(noise**2 / (gamma - 1)))
     s, h, g = spectrum
 
     def one(gamma: float) -> tuple[float, float]:
@@ -85,7 +86,7 @@ def ridgeless(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY
         return (1 + gamma * c * ratio) * np.sum(g * s / q), gamma * c * ratio
 
     bias, variance = _each(one, gamma)
-    return Risk(_plain(radius**2 * bias), _plain(noise**2 * variance))
+    return Risk(plain(radius**2 * bias), plain(noise**2 * variance))
 
 
 def ridge(gamma: Any, lam: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY) -> Risk:
@@ -107,7 +108,7 @@ def ridge(gamma: Any, lam: Any, radius: Any, noise: Any, spectrum: Spectrum = ID
     if spectrum is IDENTITY:
         d = np.sqrt((1 - gamma + lam) ** 2 + 4 * gamma * lam)
         bias = radius**2 * (d - (1 - gamma) - lam * (1 + gamma + lam) / d) / (2 * gamma)
-        return Risk(_plain(bias), _plain(noise**2 * ((1 + gamma + lam) / d - 1) / 2))
+        return Risk(plain(bias), plain(noise**2 * ((1 + gamma + lam) / d - 1) / 2))
     s, h, g = spectrum
 
     def one(gamma: float, lam: float) -> tuple[float, float]:
@@ -118,7 +119,7 @@ def ridge(gamma: Any, lam: Any, radius: Any, noise: Any, spectrum: Spectrum = ID
         return lam**2 * (1 + gamma * m1) * np.sum(g * s / den), gamma * m1
 
     bias, variance = _each(one, gamma, lam)
-    return Risk(_plain(radius**2 * bias), _plain(noise**2 * variance))
+    return Risk(plain(radius**2 * bias), plain(noise**2 * variance))
 
 
 def centre(gamma: Any, radius: Any, noise: Any, clients: Any = np.inf, spectrum: Spectrum = IDENTITY) -> Risk:
@@ -134,8 +135,8 @@ def centre(gamma: Any, radius: Any, noise: Any, clients: Any = np.inf, spectrum:
     if spectrum is not IDENTITY:
         if np.isfinite(clients).any():
             raise UserError("the correction for finitely many clients is known for the identity covariance only")
-        return Risk(_plain(radius**2 * np.sum(spectrum.along * spectrum.values)), _plain(0 * gamma * noise))
-    return Risk(_plain(radius**2 * (1 + (gamma - 1) / clients)), _plain(noise**2 * gamma / clients))
+        return Risk(plain(radius**2 * np.sum(spectrum.along * spectrum.values)), plain(0 * gamma * noise))
+    return Risk(plain(radius**2 * (1 + (gamma - 1) / clients)), plain(noise**2 * gamma / clients))
 
 
 def best_lam(gamma: Any, radius: Any, noise: Any) -> Any:
@@ -147,7 +148,7 @@ def best_lam(gamma: Any, radius: Any, noise: Any) -> Any:
     gamma, radius, noise = _checked(gamma, radius, noise)
     if (radius == 0).any():
         raise UserError("clients that do not differ at all (radius 0) need no model of their own: lam* is infinite")
-    return _plain(noise**2 * gamma / radius**2)
+    return plain(noise**2 * gamma / radius**2)
 
 
 def best_risk(gamma: Any, radius: Any, noise: Any) -> Any:
@@ -160,7 +161,7 @@ def best_risk(gamma: Any, radius: Any, noise: Any) -> Any:
     """
     gamma, radius, noise = _checked(gamma, radius, noise)
     r2, s2, a = radius**2, noise**2, 1 - 1 / gamma
-    return _plain((r2 * a - s2 + np.sqrt(r2**2 * a**2 + s2**2 + 2 * s2 * r2 * (1 + 1 / gamma))) / 2)
+    return plain((r2 * a - s2 + np.sqrt(r2**2 * a**2 + s2**2 + 2 * s2 * r2 * (1 + 1 / gamma))) / 2)
 
 
 def tuning_pays_below(gamma: Any, radius: Any) -> Any:
@@ -170,7 +171,7 @@ def tuning_pays_below(gamma: Any, radius: Any) -> Any:
     0.707107
     """
     gamma, radius, _ = _checked(gamma, radius, 0.0)
-    return _plain(radius * np.sqrt((gamma - 1) / gamma))
+    return plain(radius * np.sqrt((gamma - 1) / gamma))
 
 
 def _checked(gamma: Any, radius: Any, noise: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -200,8 +201,3 @@ def _each(one: Callable[..., tuple[float, float]], *columns: np.ndarray) -> tupl
     shape = np.broadcast_shapes(*(column.shape for column in columns))
     bias, variance = np.array(found).T if found else (np.zeros(0), np.zeros(0))
     return bias.reshape(shape), variance.reshape(shape)
-
-
-def _plain(value: Any) -> Any:
-    """A number for numbers, an array for arrays."""
-    return float(value) if np.ndim(value) == 0 else np.asarray(value)
