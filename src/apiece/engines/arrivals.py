@@ -168,10 +168,10 @@ class Recorded:
     def in_flight(self) -> int:
         """The most jobs between their start and their merge."""
         journal = self._whole()
-        there = np.arange(len(journal.clock))
-        if not len(there):
-            return 1
-        return max(int(((journal.start <= v) & (journal.merge >= v)).sum()) for v in there)
+        version = np.arange(len(journal.clock))
+        started = np.searchsorted(journal.start, version, side="right")
+        merged = np.searchsorted(np.sort(journal.merge), version)
+        return int((started - merged).max(initial=1))
 
     def journal(self, seed: int, population: int, merges: int) -> Journal:
         """All that was recorded, which may be less than what is asked for."""

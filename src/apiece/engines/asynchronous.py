@@ -21,7 +21,7 @@ from apiece import tree
 from apiece.engines.arrivals import Arrivals, Journal
 from apiece.engines.contact import Build, Keys, keys, visit
 from apiece.engines.division import divided, on_devices
-from apiece.engines.simulation import Run, Simulation, Stage, round_up, spared, touched_rows
+from apiece.engines.simulation import Run, Simulation, Stage, round_up, touched_rows
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Params, Tree
 
@@ -153,15 +153,11 @@ class Asynchronous(Simulation):
             late=late,
             weight=np.where(back, self._weights(whose), 0).astype(np.float32),
         )
-        rows = jax.tree.map(lambda leaf: spared(leaf, touched, rows_at_most), run.rows)
-        known = spared(run.known, touched, rows_at_most)
+        rows, known = self._lent(run, touched, rows_at_most)
         server, rows, known, flight = self._block(
             run.server, rows, known, run.flight, self._stage(run), keys(run.seed), columns, dispatch
         )
-        if not self.stateless:
-            keep = lambda leaf, new: leaf.__setitem__(touched, np.asarray(new)[: len(touched)])
-            jax.tree.map(keep, run.rows, rows)
-            run.known[touched] = np.asarray(known)[: len(touched)]
+        self._returned(run, touched, rows, known)
         return dataclasses.replace(run, server=server, flight=flight)
 
     # The compiled program.
@@ -183,9 +179,7 @@ class Asynchronous(Simulation):
             here = stage._replace(server=server, stream=streams.client, round=plan["version"])
             clients, replies = everyone(who, rows, known, here)
             flight = tree.put(flight, plan["aside"], replies)
-            if not self.stateless:
-                rows = tree.put(rows, who["slots"], clients)
-                known = known.at[who["slots"]].set(True).at[-1].set(False)
+            rows, known = self._remembered(rows, known, who["slots"], clients)
             arrived = tree.take(flight, plan["back"])
             counts = plan["merges"] & (plan["weight"] > 0).any()
             server = lax.cond(counts, merged, lambda server, replies, plan: server, server, arrived, plan)

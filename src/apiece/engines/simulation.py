@@ -152,6 +152,17 @@ class Simulation(abc.ABC):
     def _weights(self, ids: np.ndarray) -> np.ndarray:
         return np.ones(ids.shape, np.float32) if self.uniform else self.train.sizes[ids].astype(np.float32)
 
+    def _lent(self, run: Run, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
+        """(rows, known) of the clients that a block touches, for the device."""
+        return jax.tree.map(lambda leaf: spared(leaf, touched, count), run.rows), spared(run.known, touched, count)
+
+    def _returned(self, run: Run, touched: np.ndarray, rows: Tree, known: Any) -> None:
+        """What the block made of them, back among everybody's."""
+        if not self.stateless:
+            keep = lambda leaf, new: leaf.__setitem__(touched, np.asarray(new)[: len(touched)])
+            jax.tree.map(keep, run.rows, rows)
+            run.known[touched] = np.asarray(known)[: len(touched)]
+
     def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
         """Zeros for everybody's state."""
         data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
@@ -182,6 +193,12 @@ class Simulation(abc.ABC):
             return visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
 
         return each(one, who, who["present"], self.sequential)
+
+    def _remembered(self, rows: Tree, known: Any, slots: Any, clients: Tree) -> tuple[Tree, Any]:
+        """Rows and known after these clients' visits; the last row, for those who are absent, stays unknown."""
+        if self.stateless:
+            return rows, known
+        return tree.put(rows, slots, clients), known.at[slots].set(True).at[-1].set(False)
 
     def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Params:
         def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Params:

@@ -20,7 +20,7 @@ from apiece.engines.cohort import Participation
 from apiece.engines.contact import Build, Keys, keys
 from apiece.engines.division import divided
 from apiece.engines.faults import Faults
-from apiece.engines.simulation import Run, Simulation, Stage, round_up, spared, touched_rows
+from apiece.engines.simulation import Run, Simulation, Stage, round_up, touched_rows
 from apiece.protocol import Cohort, Tree
 
 
@@ -77,16 +77,12 @@ class Vectorized(Simulation):
         touched, slots = touched_rows(ids, self.working_rows == self.population)
         # Absent places point at one spare row, so that they never write over a client's.
         slots = np.where(present, slots, self.working_rows).astype(np.int32)
-        rows = jax.tree.map(lambda leaf: spared(leaf, touched, self.working_rows), run.rows)
-        known = spared(run.known, touched, self.working_rows)
+        rows, known = self._lent(run, touched, self.working_rows)
         round = run.round + np.arange(self.block, dtype=np.int32)
         place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
         plan = dict(round=round, played=present.any(1), ids=ids, slots=slots, present=present, weight=weight, **place)
         server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
-        if not self.stateless:
-            keep = lambda leaf, new: leaf.__setitem__(touched, np.asarray(new)[: len(touched)])
-            jax.tree.map(keep, run.rows, rows)
-            run.known[touched] = np.asarray(known)[: len(touched)]
+        self._returned(run, touched, rows, known)
         return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
 
     def _plan(self, seed: int, first: int, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
@@ -125,10 +121,7 @@ class Vectorized(Simulation):
             # With stragglers there are rounds in which clients work and nobody's reply counts.
             server = merged if self.faults.none else tree.where((weight > 0).any(), merged, server)
             server = lax.with_sharding_constraint(server, everywhere)
-            if not self.stateless:
-                rows = tree.put(rows, plan["slots"], clients)
-                known = known.at[plan["slots"]].set(True).at[-1].set(False)
-            return server, rows, known
+            return server, *self._remembered(rows, known, plan["slots"], clients)
 
         def step(state: tuple, plan: dict) -> tuple:
             # Rounds beyond the last one fill the block up, so that every block is the same program.

@@ -11,7 +11,6 @@ from jax import lax
 
 from apiece import tree
 from apiece.errors import UserError
-from apiece.methods.all_for_one import one_gradient
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.similarity import (
     apart,
@@ -23,6 +22,7 @@ from apiece.similarity import (
     separation,
     squared_distances,
 )  # fmt: skip
+from apiece.solve import slopes
 
 UNKNOWN = -1.0  # the b of two clients that were never seen together
 FOREVER = 2.0**30  # rounds
@@ -134,8 +134,9 @@ def all_for_all(
         return Everybody(x, phase + over, jnp.where(over, 0, spent + 1), mixing, b)
 
     def local(client: Client, x: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
-        answer = gradient_and_error if measured else one_gradient
-        return client, answer(loss, x, data, key, batch)
+        if measured:
+            return client, gradient_and_error(loss, x, data, key, batch)
+        return client, slopes(data, key, batch=batch)(0, loss, x)
 
     def init(params: Params, key: Tree) -> Server:
         blank = Mixing(jnp.zeros((clients, clients)), jnp.ones(()), jnp.ones(()))  # renewed when the first phase begins
@@ -175,7 +176,7 @@ def naive_all_for_all(
         raise UserError("naive_all_for_all: give 'bias' or 'clusters'")
 
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
-        return client, jax.vmap(lambda x: one_gradient(loss, x, data, key, batch))(message[0])
+        return client, jax.vmap(partial(slopes(data, key, batch=batch), 0, loss))(message[0])
 
     def merge(x: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
         heard = (cohort.weight > 0) & (cohort.ids < clients)

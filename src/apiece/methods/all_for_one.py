@@ -8,9 +8,9 @@ import numpy as np
 
 from apiece import tree
 from apiece.errors import UserError
-from apiece.local import draw, full_gradient, gradient, shuffler
 from apiece.protocol import Client, Cohort, Data, Loss, Method, Params, Reply, Server, Tree
 from apiece.similarity import combine
+from apiece.solve import slopes
 
 
 def all_for_one(
@@ -79,7 +79,7 @@ def all_for_one(
         return tree.step(x, -lr * scale, combine(share, replies, heard))
 
     def local(client: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
-        return client, one_gradient(loss, x, data, key, batch)
+        return client, slopes(data, key, batch=batch)(0, loss, x)
 
     return Method(
         init=lambda params, key: params,
@@ -89,11 +89,3 @@ def all_for_one(
         local=local,
         personal=lambda client, x, data, key: x,
     )
-
-
-def one_gradient(loss: Loss, x: Params, data: Data, key: Tree, batch: int) -> Params:
-    """A client's gradient at x over a fresh batch of its examples, 0 for all of them."""
-    batch_key, loss_key = jax.random.split(key)
-    if not batch:
-        return full_gradient(loss, x, data, loss_key)
-    return gradient(loss, x, draw(data, shuffler(batch_key, data.size), batch), loss_key)

@@ -8,9 +8,9 @@ from jax import lax
 
 from apiece import tree
 from apiece.errors import UserError, suggest
-from apiece.local import draw, full_gradient, gradient, shuffler
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.solve import slopes
 from apiece.wrap import fine_tuned
 
 ORDERS = ("first", "free", "exact")
@@ -53,26 +53,19 @@ def maml_fl(
         raise UserError(f"option 'order' of method 'maml_fl' is not {order!r}: {suggest(order, ORDERS)}")
 
     def local(client: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
-        batch_key, loss_key = jax.random.split(key)
-        shuffle = shuffler(batch_key, data.size)
-
-        def slope(number: Tree) -> partial:
-            at = jax.random.fold_in(loss_key, number)
-            if not batch:
-                return partial(full_gradient, loss, data=data, key=at)
-            return partial(gradient, loss, batch=draw(data, shuffle, batch, order=number), key=at)
+        slope = slopes(data, key, batch=batch)
 
         def outer(k: Tree, y: Params) -> Params:
-            first, second, third = (slope(3 * k + j) for j in range(3))
-            g = second(params=tree.step(y, -tune_lr, first(params=y)))
+            first, second, third = (partial(slope, 3 * k + j, loss) for j in range(3))
+            g = second(tree.step(y, -tune_lr, first(y)))
             if order == "first":
                 return tree.step(y, -lr, g)
             if order == "exact":
-                curved = jax.jvp(lambda p: third(params=p), (y,), (g,))[1]
+                curved = jax.jvp(third, (y,), (g,))[1]
             else:
                 # Relative to both lengths: a fixed width drowns in rounding once the gradient is small.
                 width = 1e-3 * (1 + tree.norm(y)) / jnp.maximum(tree.norm(g), 1e-12)
-                ahead, behind = third(params=tree.step(y, width, g)), third(params=tree.step(y, -width, g))
+                ahead, behind = third(tree.step(y, width, g)), third(tree.step(y, -width, g))
                 curved = tree.scale(0.5 / width, tree.sub(ahead, behind))
             return tree.step(y, -lr, tree.step(g, -tune_lr, curved))
 
