@@ -170,18 +170,23 @@ def thinned(values: NDArray, most: int) -> NDArray:
     return np.argsort(values, kind="stable")[np.linspace(0, values.size - 1, most).astype(int)]
 
 
-def legend_of(entries: Sequence[tuple[str, int]], width: float, dots: bool = False) -> tuple[list[Markup], float]:
-    """Names beside a piece of their line (or a dot), in as many lines as they need; and where the picture may begin."""
+def legend_of(
+    entries: Sequence[tuple[str, int]], width: float, dots: bool = False, filled: Sequence[bool] = ()
+) -> tuple[list[Markup], float]:
+    """Names beside a piece of their line (or a dot), in as many lines as they need; and where the picture may begin.
+
+    `dots`: all are dots, the first full, others hollow; `filled`: which entries are full dots, the others being lines.
+    """
     parts: list[Markup] = []
     at, top = 10.0, 16.0
-    for method, style in entries:
+    for place, (method, style) in enumerate(entries):
         name = shortened(method, 30)
         room = 46 + 7.6 * len(name)  # no font is at hand to measure with: a wide guess
         if at + room > width and at > 10:
             at, top = 10.0, top + 20
         colour, dash = look(style)
-        if dots:
-            fill = "none" if style else colour
+        if dots or (filled and filled[place]):
+            fill = "none" if style and not filled else colour
             parts.append(tag("circle", cx=at + 14, cy=top - 4, r=4.5, fill=fill, stroke=colour, stroke_width=1.5))
         else:
             parts.append(line(at, top - 4, at + 28, top - 4, colour, stroke_width=2.6, stroke_dasharray=dash or "none"))

@@ -10,158 +10,158 @@ RTFA and pFedMe are ridge around it; training alone is the same around zero, wit
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import optimize
 
 from apiece.errors import UserError
-from apiece.theory import plain
+from apiece.theory import finite, plain
+from apiece.theory.domain import from_zero
+from apiece.theory.risk import Risk
+from apiece.theory.spectrum import (
+    IDENTITY,
+    Spectrum,
+    companion,
+    denominators,
+    ratio,
+    stieltjes,
+    variance_share,
+    zero_root,
+)
 
-
-class Risk(NamedTuple):
-    """Squared bias and variance; the risk is their sum.
-
-    >>> Risk(0.5, 1.0).total
-    1.5
-    """
-
-    bias: Any
-    variance: Any
-
-    @property
-    def total(self) -> Any:
-        """bias + variance."""
-        return self.bias + self.variance
-
-
-class Spectrum(NamedTuple):
-    """A covariance by its eigenvalues: `values` s_k with weights h_k, and the share g_k of the deviation along each.
-
-    >>> Spectrum.of([0.5, 2.0], [0.5, 0.5]).along.tolist()
-    [0.5, 0.5]
-    """
-
-    values: np.ndarray
-    weights: np.ndarray
-    along: np.ndarray
-
-    @classmethod
-    def of(cls, values: Any, weights: Any, along: Any = None) -> "Spectrum":
-        """Checked; without `along` the deviation lies along the eigenvectors as they are frequent."""
-        s, h = np.asarray(values, float), np.asarray(weights, float)
-        g = h if along is None else np.asarray(along, float)
-        if not s.shape == h.shape == g.shape or s.ndim != 1:
-            raise UserError("a spectrum has as many eigenvalues as weights (and shares of the deviation)")
-        if (s <= 0).any():
-            raise UserError("the eigenvalues of a covariance are above 0 here: features that never vary are left out")
-        for what, shares in (("weights of the eigenvalues", h), ("shares of the deviation", g)):
-            if (shares < 0).any() or abs(shares.sum() - 1) > 1e-9:
-                raise UserError(f"the {what} are not negative and sum to 1; they sum to {shares.sum():.6g}")
-        return cls(s, h, g)
-
-
-IDENTITY = Spectrum.of([1.0], [1.0])
+__all__ = ["IDENTITY", "Risk", "Spectrum", "best_lam", "best_risk", "centre", "ridge", "ridgeless", "risks",
+           "stieltjes", "tuning_pays_below"]  # fmt: skip
 
 
 def ridgeless(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY) -> Risk:
     """FTFA, MAML-FL (around the centre) and, with rho for r, the shortest interpolating model alone.
 
-    Identity: B = r^2 (1 - 1/gamma), V = sigma^2 / (gamma - 1). In general, with c > 0 the root of
-    sum_k h_k / (1 + c gamma s_k) = 1 - 1/gamma, q_k = (1 + c gamma s_k)^2 and R = sum h s^2/q / sum h s/q:
+    Identity: B = r^2 (1 - 1/gamma), V = sigma^2 / (gamma - 1). In general, with c of `zero_root`,
+    q_k = (1 + c gamma s_k)^2 and R = sum h s^2/q / sum h s/q:
     B = r^2 (1 + gamma c R) sum_k g_k s_k / q_k,  V = sigma^2 gamma c R.
 
     >>> ridgeless(2.0, 1.0, 1.0)
     Risk(bias=0.5, variance=1.0)
     """
-    gamma, radius, noise = _checked(gamma, radius, noise)
-    if spectrum is IDENTITY:
-        return Risk(plain(radius**2 * (1 - 1 / gamma)), plain(noise**2 / (gamma - 1)))
+    gamma, (radius, noise) = ratio(gamma), from_zero(radius=radius, noise=noise)
     s, h, g = spectrum
-
-    def one(gamma: float) -> tuple[float, float]:
-        c = _root(lambda c: 1 - 1 / gamma - np.sum(h / (1 + c * gamma * s)))
-        q = (1 + c * gamma * s) ** 2
-        ratio = np.sum(h * s**2 / q) / np.sum(h * s / q)
-        return (1 + gamma * c * ratio) * np.sum(g * s / q), gamma * c * ratio
-
-    bias, variance = _each(one, gamma)
-    return Risk(plain(radius**2 * bias), plain(noise**2 * variance))
+    c = zero_root(gamma, spectrum)
+    q = (1 + (c * gamma)[..., None] * s) ** 2
+    scale = gamma * c * np.sum(h * s**2 / q, axis=-1) / np.sum(h * s / q, axis=-1)
+    return Risk(plain(radius**2 * (1 + scale) * np.sum(g * s / q, axis=-1)), plain(noise**2 * scale))
 
 
 def ridge(gamma: Any, lam: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY) -> Risk:
     """RTFA, pFedMe (around the centre) and, with rho for r, ridge regression alone.
 
-    Identity, with D = sqrt((1 - gamma + lam)^2 + 4 gamma lam), free of cancellation:
-    B = r^2 [D - (1 - gamma) - lam (1 + gamma + lam)/D] / (2 gamma),  V = sigma^2 [(1 + gamma + lam)/D - 1] / 2.
-    In general, with v > 0 the root of 1/v = lam + gamma sum_k h_k s_k / (1 + s_k v), a = lam v,
-    den_k = (a s_k + lam)^2, J = sum h s/den and m1 = sum h s^2 a/den / (1 + gamma lam J):
-    B = lam^2 r^2 (1 + gamma m1) sum_k g_k s_k / den_k,  V = sigma^2 gamma m1.
+    Identity, with D = sqrt((1 + gamma + lam)^2 - 4 gamma):
+    B = r^2 lam^2 m' = r^2 [D - (1 - gamma) - lam (1 + gamma + lam)/D] / (2 gamma),
+    V = sigma^2 gamma (m - lam m') = sigma^2 [(1 + gamma + lam)/D - 1] / 2;  dB/dlam = 2 lam r^2 / D^3,
+    dV/dlam = -2 gamma sigma^2 / D^3. In general, with v of `companion`, den_k = (lam v s_k + lam)^2 and m1 of
+    `variance_share`:  B = lam^2 r^2 (1 + gamma m1) sum_k g_k s_k / den_k,  V = sigma^2 gamma m1.
 
     >>> round(ridge(2.0, 0.5, 1.0, 1.0).total, 6)
     0.902044
     """
-    gamma, radius, noise = _checked(gamma, radius, noise)
-    lam = np.asarray(lam, float)
-    if (lam <= 0).any():
-        raise UserError("a ridge has lam above 0; lam -> 0 is the ridgeless limit")
-    if spectrum is IDENTITY:
-        d = np.sqrt((1 - gamma + lam) ** 2 + 4 * gamma * lam)
-        bias = radius**2 * (d - (1 - gamma) - lam * (1 + gamma + lam) / d) / (2 * gamma)
-        return Risk(plain(bias), plain(noise**2 * ((1 + gamma + lam) / d - 1) / 2))
-    s, h, g = spectrum
+    gamma, (radius, noise) = ratio(gamma), from_zero(radius=radius, noise=noise)
+    v = companion(gamma, lam, spectrum)
+    lam, m1 = np.asarray(lam, float), variance_share(gamma, lam, spectrum)
+    den, _ = denominators(gamma, lam, v, spectrum)
+    along = np.sum(spectrum.along * spectrum.values / den, axis=-1)
+    return Risk(plain(radius**2 * lam**2 * (1 + gamma * m1) * along), plain(noise**2 * gamma * m1))
 
-    def one(gamma: float, lam: float) -> tuple[float, float]:
-        v = _root(lambda v: lam * v + gamma * np.sum(h * s * v / (1 + s * v)) - 1)
-        a = lam * v
-        den = (a * s + lam) ** 2
-        m1 = np.sum(h * s**2 * a / den) / (1 + gamma * lam * np.sum(h * s / den))
-        return lam**2 * (1 + gamma * m1) * np.sum(g * s / den), gamma * m1
-
-    bias, variance = _each(one, gamma, lam)
-    return Risk(plain(radius**2 * bias), plain(noise**2 * variance))
 
 
 def centre(gamma: Any, radius: Any, noise: Any, clients: Any = np.inf, spectrum: Spectrum = IDENTITY) -> Risk:
-    """FedAvg's model: r^2 (by the covariance), and no variance for infinitely many clients.
+    """FedAvg's model: r^2 sum_k g_k s_k, and no variance for infinitely many clients.
 
-    Of m clients (identity only): r^2 + [r^2 (gamma - 1) + sigma^2 gamma] / m, as a client that took part sees it.
+    Of m clients (to first order in 1/m): [r^2 sum_k g_k s_k (gamma - 1) + sigma^2 gamma] / m more.
 
     >>> centre(2.0, 1.0, 1.0, clients=200)
     Risk(bias=1.005, variance=0.01)
     """
-    gamma, radius, noise = _checked(gamma, radius, noise)
-    clients = np.asarray(clients, float)
-    if spectrum is not IDENTITY:
-        if np.isfinite(clients).any():
-            raise UserError("the correction for finitely many clients is known for the identity covariance only")
-        return Risk(plain(radius**2 * np.sum(spectrum.along * spectrum.values)), plain(0 * gamma * noise))
-    return Risk(plain(radius**2 * (1 + (gamma - 1) / clients)), plain(noise**2 * gamma / clients))
+    more = finite.fed_avg(gamma, radius, noise, clients, spectrum)
+    return Risk(np.asarray(radius, float) ** 2 * np.sum(spectrum.along * spectrum.values), 0.0).plus(more)
 
 
-def best_lam(gamma: Any, radius: Any, noise: Any) -> Any:
-    """lam* = sigma^2 gamma / r^2, which minimizes the ridge risk for the identity covariance.
+def best_lam(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY) -> Any:
+    """The lam with the least ridge risk: lam* = sigma^2 gamma / r^2 whenever the deviation has no favourite direction.
 
-    >>> best_lam(2.0, 1.0, 1.0)
-    2.0
+    That is for every covariance with g = h, not the identity alone: the ridge is then the Bayes estimate of a deviation
+    drawn from N(0, r^2/d I). Otherwise found by a search over log lam; 0 when ridgeless is best (a deviation along
+    strong features), infinite when nothing beats the centre, and for clients that do not differ (radius 0).
+
+    >>> best_lam(2.0, 1.0, 1.0), best_lam(2.0, 1.0, 1.0, Spectrum.of([0.5, 2.0], [0.5, 0.5]))
+    (2.0, 2.0)
+    >>> round(best_lam(2.0, 1.0, 1.0, Spectrum.of([0.5, 2.0], [0.5, 0.5], along=[0.8, 0.2])), 4)
+    3.3439
     """
-    gamma, radius, noise = _checked(gamma, radius, noise)
-    if (radius == 0).any():
-        raise UserError("clients that do not differ at all (radius 0) need no model of their own: lam* is infinite")
-    return plain(noise**2 * gamma / radius**2)
+    gamma, (radius, noise) = ratio(gamma), from_zero(radius=radius, noise=noise)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        isotropic = np.where(radius > 0, noise**2 * gamma / radius**2, np.inf)
+    if spectrum.isotropic():
+        return plain(isotropic)
+    search = np.vectorize(lambda *point: _searched(*point, spectrum), otypes=[float])
+    return plain(search(gamma, radius, noise))
 
 
-def best_risk(gamma: Any, radius: Any, noise: Any) -> Any:
-    """The ridge risk at lam*, never above r^2, FedAvg's. With a = 1 - 1/gamma:
+def best_risk(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY) -> Any:
+    """The ridge risk at lam*, never above r^2 sum_k g_k s_k, FedAvg's.
 
-    [r^2 a - sigma^2 + sqrt(r^4 a^2 + sigma^4 + 2 sigma^2 r^2 (1 + 1/gamma))] / 2.
+    Identity, with a = 1 - 1/gamma: [r^2 a - sigma^2 + sqrt(r^4 a^2 + sigma^4 + 2 sigma^2 r^2 (1 + 1/gamma))] / 2.
+    Any covariance with g = h: sigma^2 (1 / (lam* v) - 1), v of `companion` at lam*.
 
     >>> round(best_risk(2.0, 1.0, 1.0), 6)
     0.780776
     """
-    gamma, radius, noise = _checked(gamma, radius, noise)
-    r2, s2, a = radius**2, noise**2, 1 - 1 / gamma
-    return plain((r2 * a - s2 + np.sqrt(r2**2 * a**2 + s2**2 + 2 * s2 * r2 * (1 + 1 / gamma))) / 2)
+    return _ridge_from_0_to_infinity(gamma, best_lam(gamma, radius, noise, spectrum), radius, noise, spectrum).total
+
+
+def risks(
+    gamma: Any,
+    ridge: Any,
+    radius: Any,
+    noise: Any,
+    norm: Any,
+    spectrum: Spectrum = IDENTITY,
+    clients: Any = np.inf,
+    along_centre: Any = None,
+) -> dict[str, Risk]:
+    """The risks of all seven estimators, by the catalog's names (`local_ridge`, ridge alone, is not in the catalog).
+
+    `ridge` is lam; none: lam*, for those around the centre and for ridge alone each their own. `norm` is
+    rho = |theta_i|, with rho^2 = r^2 + |theta_0|^2 if the deviation is orthogonal to the centre. `along_centre`: the
+    shares of theta_i itself along the eigenvectors, by default those of the deviation. Finitely many `clients` are
+    accounted for to first order (see `apiece.theory.finite`), which for a covariance other than the identity is known
+    for FedAvg alone: there it is an error.
+
+    >>> {name: round(float(risk.total), 3) for name, risk in risks(2.0, 2.0, 1.0, 1.0, 2**0.5).items()}
+    {'fed_avg': 1.0, 'ftfa': 1.5, 'rtfa': 0.781, 'maml_fl': 1.5, 'pfedme': 0.781, 'local': 2.0, 'local_ridge': 1.455}
+    """
+    few = bool(np.isfinite(np.asarray(clients, float)).any())
+    if few and spectrum is not IDENTITY:
+        raise UserError("the corrections for finitely many clients are known for the identity covariance only")
+    own = spectrum if along_centre is None else Spectrum.of(spectrum.values, spectrum.weights, along_centre)
+    around = best_lam(gamma, radius, noise, spectrum) if ridge is None else ridge
+    alone = best_lam(gamma, norm, noise, own) if ridge is None else ridge
+
+    fed_avg = centre(gamma, radius, noise, clients, spectrum)
+    ftfa = ridgeless(gamma, radius, noise, spectrum)
+    rtfa = pfedme = _ridge_from_0_to_infinity(gamma, around, radius, noise, spectrum)
+    if few:
+        none, all_ = (finite.ftfa(gamma, radius, noise, clients), finite.fed_avg(gamma, radius, noise, clients))
+        more = lambda of: _between(none, lambda lam: of(gamma, lam, radius, noise, clients), all_, around)
+        ftfa, rtfa, pfedme = ftfa.plus(none), rtfa.plus(more(finite.rtfa)), pfedme.plus(more(finite.pfedme))
+    return {
+        "fed_avg": fed_avg,
+        "ftfa": ftfa,
+        "rtfa": rtfa,
+        "maml_fl": ftfa,
+        "pfedme": pfedme,
+        "local": ridgeless(gamma, norm, noise, own),
+        "local_ridge": _ridge_from_0_to_infinity(gamma, alone, norm, noise, own),
+    }
 
 
 def tuning_pays_below(gamma: Any, radius: Any) -> Any:
@@ -170,34 +170,38 @@ def tuning_pays_below(gamma: Any, radius: Any) -> Any:
     >>> round(tuning_pays_below(2.0, 1.0), 6)
     0.707107
     """
-    gamma, radius, _ = _checked(gamma, radius, 0.0)
+    gamma, (radius,) = ratio(gamma), from_zero(radius=radius)
     return plain(radius * np.sqrt((gamma - 1) / gamma))
 
 
-def _checked(gamma: Any, radius: Any, noise: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    gamma, radius, noise = (np.asarray(value, float) for value in (gamma, radius, noise))
-    if not (gamma > 1).all():
-        raise UserError(
-            "gamma = d / n must be above 1: these limits are for clients with fewer examples than parameters"
-        )
-    if (radius < 0).any() or (noise < 0).any():
-        raise UserError("radius and noise are lengths and standard deviations: at least 0")
-    return gamma, radius, noise
+def _ridge_from_0_to_infinity(gamma: Any, lam: Any, radius: Any, noise: Any, spectrum: Spectrum) -> Risk:
+    return _between(
+        ridgeless(gamma, radius, noise, spectrum),
+        lambda lam: ridge(gamma, lam, radius, noise, spectrum),
+        centre(gamma, radius, noise, spectrum=spectrum),
+        lam,
+    )
 
 
-def _root(rising: Callable[[float], float]) -> float:
-    """Where a function that rises through zero on (0, infinity) does so."""
-    high = 1.0
-    while rising(high) < 0:
-        high *= 4
-    low = high
-    while rising(low) > 0:
-        low /= 4
-    return low if low == high else float(optimize.brentq(rising, low, high, xtol=1e-300, rtol=1e-15, maxiter=500))
+def _between(zero: Risk, inside: Callable[[np.ndarray], Risk], infinite: Risk, lam: Any) -> Risk:
+    """A risk that depends on lam, with its limits at 0 and infinity."""
+    lam = np.asarray(lam, float)
+    proper = inside(np.where((lam == 0) | (lam == np.inf), 1.0, lam))
+    low, high = lam == 0, lam == np.inf
+    return Risk(*(plain(np.where(low, a, np.where(high, c, b))) for a, b, c in zip(zero, proper, infinite, strict=True)))
 
 
-def _each(one: Callable[..., tuple[float, float]], *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    found = [one(*map(float, row)) for row in np.broadcast(*columns)]
-    shape = np.broadcast_shapes(*(column.shape for column in columns))
-    bias, variance = np.array(found).T if found else (np.zeros(0), np.zeros(0))
-    return bias.reshape(shape), variance.reshape(shape)
+def _searched(gamma: float, radius: float, noise: float, spectrum: Spectrum) -> float:
+    if radius == 0 or noise == 0:
+        return np.inf if radius == 0 else 0.0
+    total = lambda log: ridge(gamma, np.exp(log), radius, noise, spectrum).total
+    # There may be several valleys: a coarse look first.
+    middle = np.log(noise**2 * gamma / radius**2)
+    grid = middle + np.linspace(-12, 12, 97)
+    seen = total(grid)
+    at = int(np.argmin(seen))
+    low, high = grid[max(at - 1, 0)], grid[min(at + 1, 96)]
+    found = optimize.minimize_scalar(total, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
+    if ridgeless(gamma, radius, noise, spectrum).total <= found.fun:
+        return 0.0
+    return np.inf if centre(gamma, radius, noise, spectrum=spectrum).total <= found.fun else float(np.exp(found.x))

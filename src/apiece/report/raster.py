@@ -1,0 +1,72 @@
+"""A figure as a PNG, drawn by Matplotlib (the extra `figures`) with the page's scales, colours and dashes."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
+from apiece.report.numbers import number
+from apiece.report.svg import GRID, INK, SOFT, Axis, look
+
+
+def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
+    """Write the figure; fonts come with Matplotlib, so that it looks the same everywhere."""
+    figure = checked(figure)
+    count = len(figure.panels)
+    columns = min(2, count)
+    rows = -(-count // columns)
+    canvas = Canvas(figsize=(5.6 * columns, 4.2 * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(canvas)
+    canvas.suptitle(figure.title, color=INK, fontsize=13)
+    grid = canvas.subplots(rows, columns, squeeze=False)
+    for place, panel in zip(grid.flat, figure.panels, strict=False):
+        _panel(place, panel)
+    for place in grid.flat[count:]:
+        place.set_visible(False)
+    canvas.savefig(path, dpi=dots_per_inch, format="png")
+
+
+def _panel(place: Any, panel: Panel) -> None:
+    x, y = scales(panel, (0.0, 1.0), (0.0, 1.0))
+    place.set_xscale("log" if panel.log_x else "linear")
+    place.set_yscale("log" if panel.log_y else "linear")
+    _ticks(place.xaxis, x)
+    _ticks(place.yaxis, y)
+    place.set_xlim(x.low, x.high)
+    place.set_ylim(y.low, y.high)
+    for li in panel.lines:
+        _line(place, li, panel)
+    place.set_title(panel.title, fontsize=11, color=INK, loc="left")
+    place.set_xlabel(panel.x_label, color=SOFT)
+    place.set_ylabel(panel.y_label, color=SOFT)
+    place.grid(axis="y", color=GRID, linewidth=0.8)
+    place.set_axisbelow(True)
+    place.spines[["top", "right", "left"]].set_visible(False)
+    place.tick_params(colors=SOFT, length=3)
+    if len(panel.lines) > 1 or panel.lines[0].name:
+        place.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.8)
+
+
+def _ticks(side: Any, axis: Axis) -> None:
+    side.set_ticks(axis.ticks())
+    side.set_minor_locator(NullLocator())
+    side.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def _line(place: Any, li: Line, panel: Panel) -> None:
+    there = shown(li, panel)
+    x, y = li.x[there], li.y[there]
+    colour, dash = look(li.style or 0)
+    around = None if li.low is None or li.high is None else (li.low[there], li.high[there])
+    if li.kind == "dots":
+        if around is not None:
+            place.vlines(x, *around, color=colour, linewidth=1.2)
+        place.plot(x, y, "o", color=colour, markersize=4.5, label=li.name)
+        return
+    style: Any = "-" if not dash else (0, [float(part) / 2 for part in dash.split()])
+    place.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=li.name)
+    if around is not None:
+        place.fill_between(x, *around, color=colour, alpha=0.13, linewidth=0)

@@ -1,0 +1,83 @@
+"""The published experiments that need no downloads: each a module with data, methods, settings and claims as checks.
+
+A module has a docstring, whose first line is its title, and `run(quick, watch) -> Reproduction`. `quick` takes less
+than a minute; the full settings are the published ones. Whether a claim holds is a result, not an error.
+"""
+
+import importlib
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from apiece.errors import UserError, suggest
+from apiece.experiment.folder import new_folder, write_json
+from apiece.report.figure_page import Grid, write_figure
+from apiece.report.numbers import number
+from apiece.reproduce.verdict import Claim, Reproduction, Watch
+
+NAMES = (
+    "asymptotics",
+    "fedclup-linear",
+    "fedclup-logistic",
+    "dynamic-lambda",
+    "self-fl-synthetic",
+    "all-for-all-mean",
+    "ffgg-quadratic",
+    "ffgg-async",
+    "ffgg-byzantine",
+)
+
+
+def title_of(name: str) -> str:
+    """The first line of a reproduction's text."""
+    return (_module(name).__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> dict[str, Any]:
+    """Run one, in double precision; its result is plain, but for the figure, which `write` takes out."""
+    module = _module(name)
+    start = time.perf_counter()
+    with jax.enable_x64(True):
+        found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
+    return {
+        "name": name,
+        "title": title_of(name),
+        "quick": quick,
+        "claims": [claim._asdict() for claim in found.claims],
+        "settings": found.settings,
+        "notes": found.notes,
+        "seconds": round(time.perf_counter() - start, 1),
+        "figure": found.figure,
+    }
+
+
+def write(result: dict[str, Any], folder: Path) -> list[Path]:
+    """Leave verdict.json, figure.html (with the verdict below it) and figure.png in a new folder; the files."""
+    folder = new_folder(Path(folder))
+    told = {key: value for key, value in result.items() if key != "figure"}
+    write_json(folder / "verdict.json", told)
+    table = Grid("Verdict", HEADS, [cells(Claim(**claim)) for claim in result["claims"]])
+    return [folder / "verdict.json", *write_figure(result["figure"], folder, tables=[table])]
+
+
+HEADS = ("claim", "published", "ours", "interval", "holds?")
+
+
+def cells(claim: Claim) -> list[str]:
+    """A row of the verdict table as text.
+
+    >>> cells(Claim("rounds at lam = 1", 49.0, 50.0, None, True))
+    ['rounds at lam = 1', '49', '50', '', 'yes']
+    """
+    write = lambda value: value if isinstance(value, str) else number(value, 4)
+    between = "" if claim.interval is None else f"{write(claim.interval[0])} to {write(claim.interval[1])}"
+    whose = "" if claim.source == "paper" else f" ({claim.source})"
+    return [claim.name, write(claim.published) + whose, write(claim.ours), between, "yes" if claim.holds else "NO"]
+
+
+def _module(name: str) -> Any:
+    if name not in NAMES:
+        raise UserError(f"there is no reproduction '{name}': {suggest(name, NAMES)}")
+    return importlib.import_module(f"apiece.reproduce.{name.replace('-', '_')}")

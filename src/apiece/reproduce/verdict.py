@@ -1,0 +1,89 @@
+"""What was claimed, what came out, and whether the claim holds."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from apiece.report.figure import Figure
+
+Watch = Callable[[str, int, int], None]  # (what is done now, how much is done, of how much)
+SOURCES = ("paper", "theory", "reference")
+
+
+class Claim(NamedTuple):
+    """A row of the verdict table.
+
+    name: a sentence or a quantity. published: what is claimed, a number or words. ours: what came out. interval: (low,
+    high) for `ours`, or None where nothing is random or no interval was computed. holds: whether it is so.
+    source: whose claim it is: the "paper"'s; "theory"'s (a proved formula, after correction); or that of a "reference"
+    computation, made independently with other code.
+    """
+
+    name: str
+    published: float | str
+    ours: float | str
+    interval: tuple[float, float] | None
+    holds: bool
+    source: str = "paper"
+
+
+class Reproduction(NamedTuple):
+    """What a reproduction found: claims with verdicts, a figure, and the settings it ran with."""
+
+    claims: list[Claim]
+    figure: Figure
+    settings: dict[str, Any]
+    notes: list[str] = []
+
+
+class Mean(NamedTuple):
+    """A mean over independent repetitions, its standard error, and its 95% interval by Student's t."""
+
+    value: float
+    error: float
+    interval: tuple[float, float]
+
+
+def mean_of(samples: Any) -> Mean:
+    """Of a vector of repetitions.
+
+    >>> mean_of([1.0, 2.0, 3.0]).value, [round(end, 3) for end in mean_of([1.0, 2.0, 3.0]).interval]
+    (2.0, [-0.484, 4.484])
+    """
+    samples = np.asarray(samples, float)
+    error = float(samples.std(ddof=1) / np.sqrt(len(samples)))
+    middle, wide = float(samples.mean()), float(stats.t.ppf(0.975, len(samples) - 1)) * error
+    return Mean(middle, error, (middle - wide, middle + wide))
+
+
+def within(
+    name: str, published: float, ours: Any, share: float = 0.0, by: float = 0.0, source: str = "paper"
+) -> Claim:
+    """Agreement: `ours`, a number or a `Mean`, is `published` up to that share of it, or up to `by`, if that is more.
+
+    >>> within("rounds", 24, 25, share=0.15).holds, within("rounds", 24, 29, share=0.15, by=2).holds
+    (True, False)
+    """
+    value, interval = (ours.value, ours.interval) if isinstance(ours, Mean) else (float(ours), None)
+    holds = abs(value - published) <= max(share * abs(published), by)
+    return Claim(name, float(published), value, interval, bool(holds), source)
+
+
+def stated(
+    name: str,
+    published: float | str,
+    ours: Any,
+    holds: Any,
+    interval: tuple[float, float] | None = None,
+    source: str = "paper",
+) -> Claim:
+    """A claim in words, judged by the caller; `ours` may be a `Mean`.
+
+    >>> stated("more local work, lower floor", "yes", 0.5, True).published
+    'yes'
+    """
+    if isinstance(ours, Mean):
+        ours, interval = ours.value, ours.interval
+    return Claim(name, published, ours if isinstance(ours, str) else float(ours), interval, bool(holds), source)
