@@ -81,7 +81,7 @@ def test_every_module_has_its_place_in_the_order():
         ("apiece/advise.py", "import apiece"),
         ("apiece/__init__.py", "from apiece.cli import main"),
         ("apiece/engines/remote.py", "import flwr.server"),
-        ("apiece/cli.py", "def f():\n    from flwr.client import ClientApp"),
+        ("apiece/cli/runs.py", "def f():\n    from flwr.client import ClientApp"),
         ("apiece/experiment.py", "if True:\n    import pickle"),
         ("apiece/engines/remote.py", "from pickle import loads"),
     ],
@@ -98,7 +98,7 @@ def test_a_bad_import_is_found(file, source):
         ("apiece/methods/__init__.py", "from .ditto import ditto\nfrom ..wrap import fine_tuned"),
         ("apiece/engines/flower.py", "import flwr\nfrom apiece.engines import remote"),
         ("apiece/__init__.py", "from apiece.experiment import compare"),
-        ("apiece/cli.py", "import apiece\nimport jax, numpy as np"),
+        ("apiece/cli/runs.py", "import apiece\nimport jax, numpy as np"),
     ],
 )
 def test_a_good_import_passes(file, source):

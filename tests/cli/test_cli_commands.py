@@ -36,7 +36,7 @@ def spec_of(monkeypatch, *arguments):
     """The spec that a command line makes, without running it."""
     seen = []
     monkeypatch.setattr("apiece.experiment.run_spec", lambda spec, out, watch: seen.append(spec))
-    monkeypatch.setattr("apiece.cli._finish", lambda found, as_json: None)
+    monkeypatch.setattr("apiece.cli.runs._finish", lambda found, as_json: None)
     call(*arguments)
     return seen[0]
 

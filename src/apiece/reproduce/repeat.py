@@ -109,8 +109,8 @@ def _one(
         return jax.vmap(use)(ids, rows, known)
 
     def stretch(state: tuple, plan: tuple) -> tuple:
-        state, _ = lax.scan(round_of, state, plan)
-        return state, look(state[0], models(*state, plan[0][-1] + 1), given)
+        (server, rows, known), _ = lax.scan(round_of, state, plan)
+        return (server, rows, known), look(server, models(server, rows, known, plan[0][-1] + 1), given)
 
     plan = (jnp.arange(rounds, dtype=jnp.int32), present)
     plan = jax.tree.map(lambda leaf: leaf.reshape(rounds // every, every, *leaf.shape[1:]), plan)

@@ -1,0 +1,21 @@
+"""`apiece ...`: the command line. Results go to stdout (with --json, one JSON document), everything else to stderr."""
+
+import typer
+
+from apiece.cli import data, runs
+
+app = typer.Typer(
+    help="Personalized federated learning: a model apiece.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods):
+    app.command()(command)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """The entry point."""
+    app()

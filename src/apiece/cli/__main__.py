@@ -1,0 +1,5 @@
+"""`python -m apiece.cli ...`."""
+
+from apiece.cli import main
+
+main()

@@ -1,0 +1,98 @@
+"""`apiece data ...`: look at data."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from apiece.cli.flags import (
+    ClientColumn,
+    DataOptions,
+    FeatureColumns,
+    LabelColumn,
+    NewClients,
+    data_options,
+    federation_of,
+)
+from apiece.cli.terminal import Json, plain_errors, show_result
+
+app = typer.Typer(help="Look at data: what is there, and what is wrong with it.", no_args_is_help=True)
+
+
+@app.command("list")
+def data_list(json: Json = False) -> None:
+    """The sources by name, with their options."""
+    with plain_errors():
+        from apiece import show
+        from apiece.experiment import describe
+
+        rows = describe.sources()
+        show_result({"sources": rows}, json, show.sources_table(rows))
+
+
+@app.command("check")
+def data_check(
+    path: Annotated[Path, typer.Argument(help="A CSV, Parquet or NPZ file, or a folder with one per client.")],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    data_option: DataOptions = None,
+    json: Json = False,
+) -> None:
+    """Say what is in a file or folder, and every problem at once. Writes nothing; exit code 2 if there is a problem."""
+    with plain_errors():
+        from apiece.data import inspect
+        from apiece.experiment.setup import check_options
+
+        options = data_options({"client": client, "label": label, "features": features, "data_option": data_option})
+        check_options("own data", inspect, options)
+        seen = inspect(path, **options)
+        result = {"found": seen.found, "warnings": seen.warnings, "problems": seen.problems}
+        lines = [f"{key}: {_text(value)}" for key, value in seen.found.items()]
+        lines += [f"warning: {w}" for w in seen.warnings] + [f"problem: {p}" for p in seen.problems]
+        lines += ["no problems" if not seen.problems else f"{len(seen.problems)} problem(s)"]
+        show_result(result, json, escape("\n".join(lines)))
+        if seen.problems:
+            raise typer.Exit(2)
+
+
+@app.command("summary")
+def data_summary(
+    data: Annotated[str, typer.Argument(help="A source, file or folder.")],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    new_clients: NewClients = None,
+    data_option: DataOptions = None,
+    json: Json = False,
+) -> None:
+    """Clients, sizes, classes and label skew of a federation."""
+    given = dict(locals())
+    with plain_errors():
+        found = federation_of(given).summary()
+        show_result(found, json, escape("\n".join(f"{key}: {_text(value)}" for key, value in found.items())))
+
+
+@app.command("save")
+def data_save(
+    data: Annotated[str, typer.Argument(help="A source, file or folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; never overwritten.")],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    new_clients: NewClients = None,
+    data_option: DataOptions = None,
+    json: Json = False,
+) -> None:
+    """Write a federation as a folder of .npy files and JSON, which opens memory-mapped."""
+    given = dict(locals())
+    with plain_errors():
+        folder = federation_of(given).save(out)
+        show_result({"folder": str(folder)}, json, f"wrote {folder}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,131 @@
+"""The flags of the commands that run methods or look at data, and the spec that they make."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apiece.errors import UserError
+
+SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML spec; flags override it.")]
+DataName = Annotated[str | None, typer.Option("--data", help="A source (see: apiece data list), file or folder.")]
+DataOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data-option",
+        "-D",
+        help="An option of the data, e.g. -D clients=50; own data: task, split, shares, min_size, standardize, ...",
+    ),
+]
+ClientColumn = Annotated[str | None, typer.Option("--client", help="Own data: the column that names the client.")]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="Own data: the column to predict.")]
+FeatureColumns = Annotated[str | None, typer.Option("--features", help="Own data: feature columns, comma-separated.")]
+NewClients = Annotated[
+    float | None, typer.Option(help="Share of clients held out as new ones (default 0.1 of ten or more).")
+]
+ModelName = Annotated[str | None, typer.Option("--model", help="auto, linear, softmax or mlp.")]
+Hidden = Annotated[str | None, typer.Option(help="Widths of the mlp's hidden layers, e.g. 128,64.")]
+Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
+Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
+Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
+Schedule = Annotated[str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential.")]
+Stateless = Annotated[bool | None, typer.Option("--stateless", help="Clients forget everything between rounds.")]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds 0, 1, ... (default 3; run: 1).")]
+Tune = Annotated[int | None, typer.Option(help="Tuning trials per method, judged on validation (default 8; run: 1).")]
+Every = Annotated[int | None, typer.Option("--evaluate-every", help="Rounds between looks at validation (default 10).")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="A method's option, e.g. -s ditto.lam=0.5 (not tuned then).")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: the next free one under runs/.")]
+
+
+def values_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Plain spec values: the spec file's, overridden by the flags that were given."""
+    from apiece.experiment.spec import read_values
+
+    values = read_values(given["spec"]) if given.get("spec") is not None else {}
+    flags = {
+        "data": {"source": given.get("data"), "new_clients": given.get("new_clients")},
+        "model": {"name": given.get("model"), "hidden": _numbers(given.get("hidden"))},
+        "train": {k: given.get(k) for k in
+                  ("rounds", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
+    }  # fmt: skip
+    for table, entries in flags.items():
+        said = {key: value for key, value in entries.items() if value is not None}
+        if said:
+            values[table] = {**table_of(values, table), **said}
+    options = data_options(given)
+    if options:
+        kept = table_of(values, "data")
+        values["data"] = {**kept, "options": {**table_of(kept, "options", "data."), **options}}
+    if given.get("seeds") is not None:
+        if given["seeds"] < 1:
+            raise UserError(f"--seeds {given['seeds']}: at least one seed is needed")
+        values["seeds"] = list(range(given["seeds"]))
+    if given.get("tune") is not None:
+        values["tune"] = given["tune"]
+    return values
+
+
+def table_of(values: dict[str, Any], name: str, under: str = "") -> dict[str, Any]:
+    """A table of the spec, or an empty one; something else in its place is a mistake."""
+    table = values.get(name, {})
+    if not isinstance(table, dict):
+        raise UserError(f"the spec: '{under}{name}' must be a table, [{under}{name}]")
+    return table
+
+
+def with_settings(values: dict[str, Any], settings: list[str] | None) -> dict[str, Any]:
+    """The spec with --set's options in its methods' tables."""
+    named = table_of(values, "methods")
+    chosen = {name: dict(table_of(named, name, "methods.")) for name in named}
+    for setting in settings or []:
+        target, value = _assignment(setting, "--set", "METHOD.OPTION=VALUE")
+        method, _, option = target.partition(".")
+        if not option:
+            raise UserError(f"--set {setting}: say which method, as in ditto.lam=0.5")
+        chosen.setdefault(method, {})[option] = value
+    return {**values, "methods": chosen}
+
+
+def data_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the data: those of -D, and the columns that have a flag of their own."""
+    options = dict(_assignment(text, "--data-option", "NAME=VALUE") for text in given.get("data_option") or [])
+    columns = {"client": given.get("client"), "label": given.get("label"), "features": given.get("features")}
+    named = {key: value for key, value in columns.items() if value is not None}
+    if "features" in named:
+        named["features"] = listed(named["features"])
+    return options | named
+
+
+def _assignment(text: str, flag: str, form: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UserError(f"{flag} {text}: the form is {form}")
+    try:
+        return name, tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return name, value  # a bare word
+
+
+def listed(text: str) -> list[str]:
+    """The parts of a comma-separated list."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    if not all(part.isdigit() for part in listed(text)):
+        raise UserError(f"--hidden {text}: whole numbers, separated by commas")
+    return [int(part) for part in listed(text)]
+
+
+def federation_of(given: dict[str, Any]) -> Any:
+    """The federation that the flags name."""
+    from apiece.experiment import setup
+    from apiece.experiment.spec import make_spec
+
+    values = values_of(given)
+    return setup.federation_of(make_spec({**values, "data": {"new_clients": 0.0, **values["data"]}}).data)

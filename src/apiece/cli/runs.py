@@ -1,0 +1,183 @@
+"""`apiece compare`, `run`, `resume`, `report` and `methods`."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from apiece.cli.flags import (
+    ClientColumn,
+    Cohort,
+    DataName,
+    DataOptions,
+    Every,
+    FeatureColumns,
+    Hidden,
+    LabelColumn,
+    ModelName,
+    NewClients,
+    Out,
+    Probability,
+    Rounds,
+    Schedule,
+    Seeds,
+    Settings,
+    SpecFile,
+    Stateless,
+    Tune,
+    listed,
+    table_of,
+    values_of,
+    with_settings,
+)
+from apiece.cli.terminal import Json, err, plain_errors, progress, ready, show_result
+from apiece.errors import UserError
+
+
+def compare(
+    spec: SpecFile = None,
+    data: DataName = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, comma-separated; default: the usual nine (see apiece methods).")
+    ] = None,
+    rounds: Rounds = None,
+    seeds: Seeds = None,
+    out: Out = None,
+    tune: Tune = None,
+    cohort: Cohort = None,
+    probability: Probability = None,
+    model: ModelName = None,
+    hidden: Hidden = None,
+    schedule: Schedule = None,
+    stateless: Stateless = None,
+    evaluate_every: Every = None,
+    new_clients: NewClients = None,
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    data_option: DataOptions = None,
+    set: Settings = None,
+    json: Json = False,
+) -> None:
+    """Compare methods fairly on one federation: tuned alike, several seeds, client by client."""
+    given = dict(locals())
+    with plain_errors():
+        from apiece.methods import USUAL
+
+        values = values_of(given)
+        if methods is not None:
+            values["methods"] = {name: table_of(values, "methods").get(name, {}) for name in listed(methods)}
+        elif not values.get("methods"):
+            values["methods"] = {name: {} for name in USUAL}
+        _run(with_settings(values, set), out, "compare", json)
+
+
+def run(
+    method: Annotated[str | None, typer.Argument(help="A method of the catalog, e.g. ditto; or give --spec.")] = None,
+    spec: SpecFile = None,
+    data: DataName = None,
+    rounds: Rounds = None,
+    seeds: Seeds = None,
+    out: Out = None,
+    tune: Tune = None,
+    cohort: Cohort = None,
+    probability: Probability = None,
+    model: ModelName = None,
+    hidden: Hidden = None,
+    schedule: Schedule = None,
+    stateless: Stateless = None,
+    evaluate_every: Every = None,
+    new_clients: NewClients = None,
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    data_option: DataOptions = None,
+    set: Settings = None,
+    json: Json = False,
+) -> None:
+    """Run one method (or what a spec lists) without baselines; untuned unless --tune or the spec says so."""
+    given = dict(locals())
+    with plain_errors():
+        values: dict[str, Any] = {"tune": 1, "seeds": [0], "baselines": False, **values_of(given)}
+        if method is not None:
+            values["methods"] = {method: table_of(values, "methods").get(method, {})}
+        if not values.get("methods"):
+            raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
+        _run(with_settings(values, set), out, "run", json)
+
+
+def resume(folder: Annotated[Path, typer.Argument(help="A run folder.")], json: Json = False) -> None:
+    """Continue a run that was stopped or killed; it ends with the numbers of an undisturbed run."""
+    with plain_errors(), _resumable(folder):
+        from apiece import experiment
+
+        ready()
+        with progress() as watch:
+            found = experiment.resume(folder, watch)
+        _finish(found, json)
+
+
+def report(folder: Annotated[Path, typer.Argument(help="A finished run folder.")], json: Json = False) -> None:
+    """Write report.html of a finished run again."""
+    with plain_errors():
+        from apiece.report import write_report
+
+        page = write_report(folder)
+        show_result({"report": str(page)}, json, f"wrote {page}")
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show one method's text and options.")] = None,
+    data: DataName = None,
+    model: ModelName = None,
+    hidden: Hidden = None,
+    json: Json = False,
+) -> None:
+    """The catalog: what each method is, sends and keeps for a given model, and its options."""
+    with plain_errors():
+        from apiece import show
+        from apiece.experiment import describe
+        from apiece.methods.options import SEARCH
+
+        ready()
+        values = values_of({"data": data, "model": model, "hidden": hidden})
+        rows, size = describe.catalog(values, name)
+        if name is not None:
+            show_result(rows[0], json, show.method_text(rows[0], SEARCH))
+        else:
+            show_result({"model": size, "methods": rows}, json, show.methods_table(rows, size))
+
+
+def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:
+    from apiece import experiment
+    from apiece.experiment.folder import next_free
+
+    spec = experiment.make_spec(values)
+    ready()
+    folder = folder or next_free(Path("runs") / command)
+    with _resumable(folder):
+        with progress() as watch:
+            found = experiment.run_spec(spec, folder, watch)
+        _finish(found, as_json)
+
+
+def _finish(found: Any, as_json: bool) -> None:
+    from apiece import show
+    from apiece.report import write_report
+
+    write_report(found.folder)
+    show_result(found.record, as_json, show.comparison(found.record))
+    err.print(f"[dim]wrote[/] {escape(str(found.folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
+
+
+@contextlib.contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = f"continue with: apiece resume {folder}" if (folder / "spec.toml").exists() else "nothing was written"
+        err.print(f"\nstopped; {escape(hint)}", soft_wrap=True)
+        raise typer.Exit(130) from None
