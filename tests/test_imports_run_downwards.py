@@ -17,7 +17,7 @@ ORDER = [
     *("split", "solve", "schedule", "data", "models"),
     *("wrap", "robust", "methods", "diagnose"),
     *("engines", "evaluate", "testing"),
-    *("experiment", "report", "show", "advise", "reproduce"),
+    *("experiment", "report", "show", "predict", "advise", "reproduce"),
     *("__init__", "cli", "__main__"),
 ]
 

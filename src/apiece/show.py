@@ -1,5 +1,6 @@
 """A comparison as a table for a terminal of 80 columns, and what to say below it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -117,6 +118,24 @@ def sources_table(rows: list[dict[str, Any]]) -> Table:
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "none"
         table.add_row(row["name"], Text.assemble(row["summary"], ("\n" + options, "dim")))
     return table
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), left: int = 1) -> Group:
+    """Rows of text, the first `left` columns flush left, and what to say below them."""
+    table = _table(list(heads), left)
+    for row in rows:
+        table.add_row(*row)
+    return Group(table, Text("\n".join(["", *notes]), style="dim"))
+
+
+def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Group:
+    """The verdict table: claims may be broken into lines, numbers may not; what does not hold stands out."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold", justify="left" if head == heads[0] else "right")
+    for row in rows:
+        table.add_row(*row, style=None if row[-1] == "yes" else "bold")
+    return Group(table, Text("\n".join(["", *notes]), style="dim"))
 
 
 def _table(titles: list[str], left: int) -> Table:

@@ -2,7 +2,8 @@
 
 import typer
 
-from apiece.cli import data, runs
+from apiece.cli import data, runs, theory
+from apiece.cli.reproduce import reproduce
 
 app = typer.Typer(
     help="Personalized federated learning: a model apiece.",
@@ -11,9 +12,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods):
+for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods, reproduce):
     app.command()(command)
 app.add_typer(data.app, name="data")
+app.add_typer(theory.app, name="theory")
 
 
 def main() -> None:

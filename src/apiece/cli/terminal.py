@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +37,14 @@ def show_result(result: dict[str, Any], as_json: bool, text: Any) -> None:
         sys.stdout.write(json.dumps(plain(result), indent=1, allow_nan=False) + "\n")
     else:
         out.print(text)
+
+
+def say_written(files: list[Path]) -> None:
+    """Name the files of a figure, and what is missing for a PNG."""
+    names = ", ".join(file.name for file in files)
+    err.print(f"[dim]wrote[/] {escape(str(files[0].parent))}/  [dim]({escape(names)})[/]", soft_wrap=True)
+    if not any(file.suffix == ".png" for file in files):
+        err.print("[dim]no PNG: it is drawn by Matplotlib; pip install 'apiece\\[figures]'[/]", soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -39,15 +39,22 @@ def _panel(place: Any, panel: Panel) -> None:
     place.set_ylim(y.low, y.high)
     for li in panel.lines:
         _line(place, li, panel)
-    place.set_title(panel.title, fontsize=11, color=INK, loc="left")
     place.set_xlabel(panel.x_label, color=SOFT)
     place.set_ylabel(panel.y_label, color=SOFT)
     place.grid(axis="y", color=GRID, linewidth=0.8)
     place.set_axisbelow(True)
     place.spines[["top", "right", "left"]].set_visible(False)
     place.tick_params(colors=SOFT, length=3)
-    if len(panel.lines) > 1 or panel.lines[0].name:
-        place.legend(fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.8)
+    # Above the axes, where it can hide nothing.
+    place.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_columns(panel), fontsize=8, frameon=False,
+                 handlelength=2.8, borderpad=0, columnspacing=1.2, title=panel.title, alignment="left",
+                 title_fontproperties={"size": 10, "weight": "bold"})  # fmt: skip
+
+
+def _columns(panel: Panel) -> int:
+    """As many names beside each other as fit."""
+    longest = max((len(li.name) for li in panel.lines), default=1)
+    return max(1, min(len(panel.lines), 80 // (longest + 8)))
 
 
 def _ticks(side: Any, axis: Axis) -> None:

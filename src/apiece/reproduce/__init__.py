@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from apiece.errors import UserError, suggest
-from apiece.experiment.folder import new_folder, write_json
+from apiece.experiment.folder import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
 from apiece.reproduce.verdict import Claim, Reproduction, Watch
@@ -32,12 +32,12 @@ NAMES = (
 
 def title_of(name: str) -> str:
     """The first line of a reproduction's text."""
-    return (_module(name).__doc__ or "").strip().splitlines()[0].rstrip(".")
+    return (module_of(name).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> dict[str, Any]:
     """Run one, in double precision; its result is plain, but for the figure, which `write` takes out."""
-    module = _module(name)
+    module = module_of(name)
     start = time.perf_counter()
     with jax.enable_x64(True):
         found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
@@ -54,8 +54,7 @@ def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> 
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Leave verdict.json, figure.html (with the verdict below it) and figure.png in a new folder; the files."""
-    folder = new_folder(Path(folder))
+    """Leave verdict.json, figure.html (with the verdict below it) and figure.png in a folder; the files."""
     told = {key: value for key, value in result.items() if key != "figure"}
     write_json(folder / "verdict.json", told)
     table = Grid("Verdict", HEADS, [cells(Claim(**claim)) for claim in result["claims"]])
@@ -77,7 +76,8 @@ def cells(claim: Claim) -> list[str]:
     return [claim.name, write(claim.published) + whose, write(claim.ours), between, "yes" if claim.holds else "NO"]
 
 
-def _module(name: str) -> Any:
+def module_of(name: str) -> Any:
+    """The module behind a name."""
     if name not in NAMES:
         raise UserError(f"there is no reproduction '{name}': {suggest(name, NAMES)}")
     return importlib.import_module(f"apiece.reproduce.{name.replace('-', '_')}")

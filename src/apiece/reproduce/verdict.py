@@ -35,7 +35,7 @@ class Reproduction(NamedTuple):
     claims: list[Claim]
     figure: Figure
     settings: dict[str, Any]
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
 
 
 class Mean(NamedTuple):

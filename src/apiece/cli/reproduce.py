@@ -1,0 +1,55 @@
+"""`apiece reproduce`: run a published experiment, and say which of its claims hold."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apiece.cli.terminal import Json, plain_errors, progress, ready, say_written, show_result
+from apiece.errors import UserError
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Which one (see --list).")] = None,
+    list: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Less than a minute: fewer repetitions, smaller sizes.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for verdict and figure; default: a new one under runs/.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a published experiment on synthetic data and judge its claims: published, ours, holds?"""
+    with plain_errors():
+        from apiece import reproduce as published
+        from apiece import show
+        from apiece.experiment.folder import new_folder, next_free
+
+        ready()
+        if list:
+            rows = [{"name": known, "title": published.title_of(known)} for known in published.NAMES]
+            table = show.grid(("name", "what it is"), [[row["name"], row["title"]] for row in rows], left=2)
+            show_result({"reproductions": rows}, json, table)
+            return
+        if name is None:
+            raise UserError(f"which one? {', '.join(published.NAMES)} (or --list)")
+        published.module_of(name)
+        folder = new_folder(out or next_free(Path("runs") / f"reproduce-{name}"))
+        with progress() as watch:
+            found = published.reproduce(name, quick=quick, watch=watch)
+        files = published.write(found, folder)
+        told = {key: value for key, value in found.items() if key != "figure"}
+        show_result(told, json, _verdict(found))
+        say_written(files)
+
+
+def _verdict(found: dict[str, Any]) -> Any:
+    from apiece import reproduce as published
+    from apiece import show
+
+    claims = [published.Claim(**claim) for claim in found["claims"]]
+    held = sum(claim.holds for claim in claims)
+    notes = [f"{held} of {len(claims)} hold; {found['seconds']:.0f} s" + (" (quick)." if found["quick"] else ".")]
+    notes.append("(theory): a proved formula, corrected where misprinted; (reference): an independent computation.")
+    return show.verdicts(published.HEADS, [published.cells(claim) for claim in claims], [*notes, *found["notes"]])
