@@ -1,7 +1,7 @@
 """`apiece theory ...`: what theory says about a setting, as a table, a figure and JSON."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,7 +43,95 @@ def risk(
         _show(predict(gamma, radius, noise, norm, ridge, covariance), "risk", out, json)
 
 
-def _show(prediction, name: str, out: Path | None, as_json: bool) -> None:
+@app.command()
+def tradeoff(
+    smoothness: Annotated[float, typer.Option(help="L: the largest curvature of a client's loss.")] = 1.0,
+    convexity: Annotated[float, typer.Option(help="mu: the smallest curvature; above 0.")] = 0.5,
+    radius: Annotated[float, typer.Option(help="R: how far clients' optima lie from the common one.")] = 0.01,
+    noise: Annotated[float, typer.Option(help="rho: standard deviation of an example's gradient.")] = 1.0,
+    examples: Annotated[int, typer.Option(help="n: examples of a client.")] = 50,
+    clients: Annotated[int, typer.Option(help="m: number of clients.")] = 100,
+    target: Annotated[float, typer.Option(help="Relative accuracy (squared distance) to count rounds to.")] = 1e-6,
+    lams: Annotated[str | None, typer.Option(help="The lambda of the table, e.g. 0.01,0.1,1 [default: nine].")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Accuracy against communication: what a pull lambda to the centre gains, and costs (FedCLUP)."""
+    with plain_errors():
+        from apiece.predict import numbers_in
+        from apiece.predict.tradeoff import tradeoff as predict
+
+        chosen = None if lams is None else numbers_in(lams, "--lams")
+        found = predict(smoothness, convexity, radius, noise, examples, clients, target, chosen)
+        _show(found, "tradeoff", out, json)
+
+
+@app.command()
+def gain(
+    spread: Annotated[float, typer.Option(help="How much clients differ, a standard deviation.")] = 0.3,
+    noise: Annotated[float, typer.Option(help="Standard deviation of one example.")] = 1.0,
+    examples: Annotated[
+        str, typer.Option(help="Each client's number of examples, e.g. 10,10,50,200.")
+    ] = "5,10,20,50,100",
+    lr: Annotated[float, typer.Option(help="Step size, for the number of local steps.")] = 1e-3,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """What each client should borrow from the others, and what it gains (Self-FL's hierarchy)."""
+    with plain_errors():
+        from apiece.predict import numbers_in
+        from apiece.predict.gain import gain as predict
+
+        _show(predict(spread, noise, numbers_in(examples, "--examples"), lr), "gain", out, json)
+
+
+@app.command()
+def speedup(
+    means: Annotated[
+        str | None, typer.Option(help="The clients' means, e.g. 0.1,0.15,0.6: b_ij = (p_i - p_j)^2 / 2.")
+    ] = None,
+    bias: Annotated[Path | None, typer.Option(help="Or: a CSV file with the matrix b_ij, no head.")] = None,
+    eps: Annotated[str, typer.Option(help="Precisions, e.g. 1,0.2,0.02.")] = "1,0.2,0.02,0.004,0.0001",
+    noise: Annotated[float, typer.Option(help="Standard deviation of a stochastic gradient.")] = 0.5,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Samples saved by learning from those who are alike, and the bias it costs (All-for-all)."""
+    with plain_errors():
+        from apiece.errors import UserError
+        from apiece.predict import numbers_in
+        from apiece.predict.speedup import of_means, unlikeness
+        from apiece.predict.speedup import speedup as predict
+
+        if (means is None) == (bias is None):
+            raise UserError("how unlike are the clients? Give --means 0.1,0.15,... or --bias FILE (one of them)")
+        b = unlikeness(bias) if bias is not None else of_means(numbers_in(means or "", "--means"))
+        _show(predict(b, numbers_in(eps, "--eps"), noise), "speedup", out, json)
+
+
+@app.command()
+def byzantine(
+    convexity: Annotated[float, typer.Option(help="mu: the smallest curvature; above 0.")] = 0.5,
+    smoothness: Annotated[float, typer.Option(help="L: the largest curvature.")] = 1.5,
+    similarity: Annotated[float, typer.Option(help="How fast honest gradients grow apart.")] = 0.3,
+    honest: Annotated[int, typer.Option(help="Number of honest clients.")] = 16,
+    forgers: Annotated[int, typer.Option(help="Number of clients that send anything they like.")] = 4,
+    growth: Annotated[float, typer.Option(help="Noise factor of replies; exact: 1.")] = 1.0,
+    rule: Annotated[float, typer.Option(help="Constant c of the robust rule.")] = 1.0,
+    active: Annotated[int, typer.Option(help="Asynchronous: clients at work at a time.")] = 8,
+    delay: Annotated[int, typer.Option(help="Asynchronous: largest delay, in server versions.")] = 10,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Forged and late replies: how many are withstood, and at which step (FFGG)."""
+    with plain_errors():
+        from apiece.predict.byzantine import byzantine as predict
+
+        found = predict(convexity, smoothness, similarity, honest, forgers, growth, rule, active, delay)
+        _show(found, "byzantine", out, json)
+
+
+def _show(prediction: Any, name: str, out: Path | None, as_json: bool) -> None:
     from apiece import show
     from apiece.experiment.folder import new_folder, next_free
     from apiece.report.figure_page import write_figure

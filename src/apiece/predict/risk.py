@@ -91,7 +91,7 @@ def _worse(r: Risk, best: Risk) -> str:
 def _crossings(point: dict, spectrum: Spectrum) -> dict[str, float | None]:
     given = {name: value for name, value in point.items() if name != "noise"}
     largest = 100 * max(point["radius"], point["norm"], point["noise"], 1e-3)
-    find = lambda pair: crossover(*pair, "noise", (largest * 1e-7, largest), spectrum=spectrum, **given)
+    find = lambda pair: crossover(*pair, "noise", (largest * 1e-7, largest), spectrum, **given)
     return {"/".join(pair): (None if math.isnan(at := float(find(pair))) else at) for pair in RIVALS}
 
 
