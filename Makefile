@@ -7,10 +7,10 @@ METHODS = local,fed_avg,fed_prox,ftfa,rtfa,ditto,pfedme,scaffold,fed_clup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench lint format docs clean
+.PHONY: help demo test bench lint format docs reproduce clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.test ## compare nine methods on handwritten digits, client by client; writes a new folder runs/demo*
 	@out="$(OUT)"; n=2; while [ -e "$$out" ]; do out="$(OUT)-$$n"; n=$$((n + 1)); done; set -x; \
@@ -35,6 +35,21 @@ format: .venv/.test ## mend what lint can mend by itself
 docs: .venv/.test ## write the pages of docs/ that are generated from the code
 	$(BIN)/python -m apiece.experiment.page > docs/ref-methods.md.new
 	mv docs/ref-methods.md.new docs/ref-methods.md
+	$(BIN)/python -m apiece.theory.page > docs/ref-theory.md.new
+	mv docs/ref-theory.md.new docs/ref-theory.md
+	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new
+	mv docs/ref-reproduction.md.new docs/ref-reproduction.md
+
+reproduce: .venv/.test ## run the published experiments in full (half an hour), and write docs/ref-reproduction.md anew
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	for name in $$($(BIN)/apiece reproduce --list --json | $(BIN)/python -c \
+	  'import json, sys; print(*(row["name"] for row in json.load(sys.stdin)["reproductions"]))'); do \
+	  echo "== $$name"; $(BIN)/apiece reproduce $$name --out $$work/$$name; \
+	  mkdir -p docs/reproduction; cp $$work/$$name/verdict.json docs/reproduction/$$name.json; \
+	  cp $$work/$$name/figure.png docs/reproduction/$$name.png; \
+	done
+	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new
+	mv docs/ref-reproduction.md.new docs/ref-reproduction.md
 
 clean: ## remove .venv and caches (never runs/)
 	rm -rf .venv .jax_cache .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

@@ -58,7 +58,7 @@ def speedup(
         "samples_per_client": all_for_all.samples_needed(b, eps, bound=bound, distance=distance) / len(b),
         "fewest_samples_order": all_for_all.fewest_samples(b, eps, bound=bound, distance=distance) / len(b),
     }
-    points = [{name: _plain(values[k]) for name, values in columns.items()} for k in range(len(eps))]
+    points = [{name: values[k] for name, values in columns.items()} for k in range(len(eps))]
     rows = [_cells(point) for point in points]
     notes = (
         f"{len(b)} clients. neighbours: the fewest and the most clients that one learns from (oneself included).",
@@ -69,10 +69,6 @@ def speedup(
     )
     figure = _figure(b, distance)
     return Prediction({"precisions": points}, Grid("Speed-up", HEADS, rows), figure, notes)
-
-
-def _plain(value: np.ndarray) -> float | list:
-    return value.tolist() if np.ndim(value) else float(value)
 
 
 def _cells(point: dict) -> list[str]:

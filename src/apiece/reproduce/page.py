@@ -1,0 +1,72 @@
+"""docs/ref-reproduction.md, from the verdicts of the full runs in docs/reproduction/: `python -m apiece.reproduce.page`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from apiece.report.numbers import number
+from apiece.reproduce import HEADS, NAMES, cells, module_of
+from apiece.reproduce.verdict import Claim
+
+FOLDER = Path("docs/reproduction")
+
+
+def page(folder: Path = FOLDER) -> str:
+    """The verdict tables as Markdown: a summary, then one section for each reproduction."""
+    found = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES}
+    lines = [
+        "# What reproduces",
+        "",
+        "Generated from the full runs' verdicts by `make docs`; do not edit. `make reproduce` runs them all again.",
+        "",
+        "Each row is a claim: what was published, what came out here, an interval where chance is at work (95 %, over "
+        "independent repetitions, seeds or clients), and whether it holds. *(theory)*: a proved formula, corrected where it "
+        "was misprinted; *(reference)*: an independent computation with other code; otherwise the claim is the paper's. "
+        "What is wrong in print is collected in [the errata](explanation-errata.md).",
+        "",
+        "| reproduction | what it is | claims | hold | seconds |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, result in found.items():
+        held = sum(claim["holds"] for claim in result["claims"])
+        lines.append(
+            f"| [`{name}`](#{name}) | {result['title']} | {len(result['claims'])} | {held} | {result['seconds']:.0f} |"
+        )
+    total = sum(result["seconds"] for result in found.values())
+    lines += ["", f"All together: {number(total / 60, 2)} minutes on two cores."]
+    for name, result in found.items():
+        lines += ["", *_section(name, result)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, result: dict[str, Any]) -> list[str]:
+    about = (module_of(name).__doc__ or "").strip().split("\n\n", 1)
+    lines = [f"## {name}", "", about[0].replace("\n", " ")]
+    lines += ["", about[1]] if len(about) > 1 else []
+    lines += ["", f"`apiece reproduce {name}` (or `--quick`)", ""]
+    lines += [f"| {' | '.join(HEADS)} |", "| --- | ---: | ---: | ---: | --- |"]
+    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in map(_row, result["claims"])]
+    lines += [f"\n{note}" for note in result["notes"]]
+    settings = ", ".join(f"{key} = {_setting(value)}" for key, value in result["settings"].items())
+    return [*lines, "", f"Settings: {settings}."]
+
+
+def _row(claim: dict[str, Any]) -> list[str]:
+    row = cells(Claim(**claim))
+    return [*row[:-1], "yes" if claim["holds"] else "**no**"]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, list):
+        return "(" + ", ".join(map(_setting, value)) + ")"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_setting(inner)}" for key, inner in value.items()) + "}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
