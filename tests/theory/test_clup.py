@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from apiece.errors import UserError
 from apiece.methods.fed_clup import theory_steps
 from apiece.theory import clup
 
@@ -146,3 +147,120 @@ def test_the_noise_ball_is_never_larger_than_its_simple_bound():
     lr, ball = clup.noise_ball(lams, 3.0, 0.5, 2.0, 10, 5)
     assert (ball <= 8 * 2.0 / (0.5**2 * 10 * 5)).all()
     assert (lr <= 1 / (lams + 3.0)).all()
+
+
+def quadratics(seed, clients, features, mu, smooth):
+    rng = np.random.default_rng(seed)
+    bases = np.linalg.qr(rng.standard_normal((clients, features, features)))[0]
+    h = np.einsum("cij,j,ckj->cik", bases, np.geomspace(mu, smooth, features), bases)
+    return h, rng.standard_normal((clients, features))
+
+
+def iterates(h, best, lam, smooth, mu, x, w, rounds):
+    """FedCLUP on 1/2 (w - best)'h(w - best): the squared distances to the solution of x and (mean) of the w."""
+    gamma, lr, steps = theory_steps(lam, smooth, mu)
+    eye = np.eye(h.shape[-1])
+    inverse = np.linalg.inv(h + lam * eye)
+    x_end = np.linalg.solve((inverse @ h).mean(0), np.einsum("cij,cj->ci", inverse @ h, best).mean(0))
+    w_end = np.einsum("cij,cj->ci", inverse, np.einsum("cij,cj->ci", h, best) + lam * x_end)
+    w, seen = w_end.copy() if w is None else w, []
+    for _ in range(rounds):
+        seen.append((np.sum((x - x_end) ** 2), np.mean(np.sum((w - w_end) ** 2, axis=-1))))
+        for _ in range(steps):
+            w = w - lr * (np.einsum("cij,cj->ci", h, w - best) + lam * (w - x))
+        x = x - gamma * lam * (x - w.mean(0))
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("lam", [0.1, 1.0, 10.0])
+def test_no_more_rounds_are_needed_than_predicted(lam):
+    h, best = quadratics(0, 8, 5, 0.1, 1.0)
+    proved = int(clup.rounds_to(1e-8, lam, 1.0, 0.1))
+    exact = int(clup.rounds_to(1e-8, lam, 1.0, 0.1, exact_prox=True))
+    seen = iterates(h, best, lam, 1.0, 0.1, np.full(5, 3.0), None, proved + 1)
+    assert seen[proved, 0] <= 1e-8 * seen[0, 0]
+    assert seen[exact, 0] <= 2e-8 * seen[0, 0]  # K local steps come close to the exact solution
+    assert exact < proved
+
+
+def test_personal_models_that_start_at_their_solution_leave_it():
+    """A printed bound has their own first distance on the right: 0 here, while the distance does not stay 0."""
+    h, best = quadratics(1, 8, 5, 0.1, 1.0)
+    seen = iterates(h, best, 1.0, 1.0, 0.1, np.full(5, 5.0), None, 40)
+    assert seen[0, 1] == 0 and seen[1, 1] > 1
+    factor = clup.simple_rate(1.0, 1.0, 0.1)
+    assert (seen[:, 1] <= seen[0, 0] * factor ** np.arange(40) * 2).all()  # the server's distance belongs there
+
+
+def test_the_rate_without_its_factor_four_would_be_over_in_a_round():
+    """Printed once as 1 - (lam + L)/(kappa (lam + mu)): 0 for a vanishing lam, where one round is not enough."""
+    lam, smooth, mu = 1e-3, 1.0, 0.1
+    assert 1 - 1 / clup.rounds_factor(lam, smooth, mu) < 0.01
+    h, best = quadratics(2, 8, 5, mu, smooth)
+    seen = iterates(h, best, lam, smooth, mu, np.full(5, 5.0), None, 2)
+    assert 0.1 < seen[1, 0] / seen[0, 0] < clup.rate(lam, smooth, mu)
+
+
+def test_a_product_of_averages_is_not_an_average_of_products():
+    """A printed step bounds mean <e_i, e_i> by <mean e_i, mean e_i>: two clients with errors +1 and -1."""
+    errors = np.array([1.0, -1.0])
+    assert np.mean(errors) * np.mean(errors) == 0 < np.mean(errors * errors)
+    # In the method: opposite errors cancel at the server, and stay with the clients.
+    h = np.ones((2, 1, 1))
+    gamma, lr, steps = theory_steps(1.0, 1.0, 1.0)
+    x, w = np.zeros(1), errors[:, None]
+    shrink = (1 - 2 * lr) ** steps
+    for _ in range(steps):
+        w = w - lr * ((h @ w[..., None])[..., 0] + w - x)
+    assert np.allclose(x - gamma * (x - w.mean(0)), 0)
+    np.testing.assert_allclose(np.mean(w**2), shrink**2, atol=1e-12)
+
+
+def test_rounds_increase_with_lam_and_condition_and_the_condition_counts_more_for_a_large_lam():
+    lams = np.geomspace(0.01, 100, 40)
+    for exact in (False, True):
+        assert (np.diff(clup.rounds_to(1e-10, lams, 1.0, 0.1, exact)) >= 0).all()
+        kappas = clup.rounds_to(1e-10, np.array([0.1, 1.0, 10.0])[:, None], 1.0, 1 / np.array([5.0, 20.0, 80.0]), exact)
+        assert (np.diff(kappas, axis=1) > 0).all()
+        assert (np.diff(kappas[:, 2] / kappas[:, 0]) > 0).all()
+    measured = [18, 24, 39, 49, 67, 74]  # to 1e-10, kappa = 10
+    assert (measured <= clup.rounds_to(1e-10, np.array([0.01, 0.1, 0.5, 1, 5, 50]), 1.0, 0.1)).all()
+
+
+def test_gradients_depend_little_on_lam():
+    lams = np.geomspace(0.01, 100, 40)
+    gradients, rounds = clup.gradients_to(1e-10, lams, 1.0, 0.1), clup.rounds_to(1e-10, lams, 1.0, 0.1)
+    assert gradients.max() / gradients.min() < 2.1 and rounds.max() / rounds.min() > 10
+
+
+def test_the_frontier_has_no_dominated_point():
+    found = clup.frontier(np.geomspace(0.001, 1e4, 60), 1.0, 0.5, 3.0, 40, 800, 0.02, start=100.0)
+    points = list(zip(found.error, found.rounds, found.pareto, strict=True))
+    assert 2 < found.pareto.sum() < 60
+    for error, rounds, kept in points:
+        dominated = any((e <= error and r < rounds) or (e < error and r <= rounds) for e, r, _ in points)
+        assert kept != dominated
+    # Along the frontier accuracy costs rounds.
+    order = np.argsort(found.error[found.pareto])
+    assert (np.diff(found.rounds[found.pareto][order]) <= 0).all()
+    b1, b2 = clup.statistical_bounds(np.geomspace(0.001, 1e4, 60), 1.0, 0.5, 3.0, 40, 800, 0.02)
+    np.testing.assert_array_equal(found.error, np.minimum(b1, b2))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: clup.constants(0.0, 1.0, 0.1), "lam must be above 0"),
+        (lambda: clup.rate(1.0, 1.0, 2.0), "mu is never above"),
+        (lambda: clup.rounds_factor(1.0, 1.0, 0.0), "convexity must be above 0"),
+        (lambda: clup.rounds_to(2.0, 1.0, 1.0, 0.1), "at most 1"),
+        (lambda: clup.statistical_bounds(1.0, 1.0, 0.5, -1.0, 40, 800, 0.1), "rho2 must be at least 0"),
+        (lambda: clup.lam_by_corollary(1.0, 0.5, 1.0, 800, 40, 0.1), "n is never above N"),
+        (lambda: clup.corollary_constants(1.0, 0.5, -1.0), "rho2"),
+        (lambda: clup.noise_ball(1.0, 1.0, 0.5, -1.0, 1, 1), "variance"),
+        (lambda: clup.frontier([1.0], 1.0, 0.5, 1.0, 40, 800, 0.1, start=0.0), "start"),
+    ],
+)
+def test_an_assumption_that_fails_is_named(make, words):
+    with pytest.raises(UserError, match=words):
+        make()

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from apiece.errors import UserError
 from apiece.theory import finite, plain
 from apiece.theory.domain import from_zero
 from apiece.theory.risk import Risk
@@ -26,7 +25,6 @@ from apiece.theory.spectrum import (
     denominators,
     ratio,
     stieltjes,
-    variance_share,
     zero_root,
 )
 
@@ -66,11 +64,12 @@ def ridge(gamma: Any, lam: Any, radius: Any, noise: Any, spectrum: Spectrum = ID
     """
     gamma, (radius, noise) = ratio(gamma), from_zero(radius=radius, noise=noise)
     v = companion(gamma, lam, spectrum)
-    lam, m1 = np.asarray(lam, float), variance_share(gamma, lam, spectrum)
-    den, _ = denominators(gamma, lam, v, spectrum)
-    along = np.sum(spectrum.along * spectrum.values / den, axis=-1)
-    return Risk(plain(radius**2 * lam**2 * (1 + gamma * m1) * along), plain(noise**2 * gamma * m1))
-
+    lam = np.asarray(lam, float)
+    s, h, g = spectrum
+    den, damped = denominators(gamma, lam, v, spectrum)
+    m1 = lam * v * np.sum(h * s**2 / den, axis=-1) / damped
+    bias = lam**2 * (1 + gamma * m1) * np.sum(g * s / den, axis=-1)
+    return Risk(plain(radius**2 * bias), plain(noise**2 * gamma * m1))
 
 
 def centre(gamma: Any, radius: Any, noise: Any, clients: Any = np.inf, spectrum: Spectrum = IDENTITY) -> Risk:
@@ -95,14 +94,14 @@ def best_lam(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY)
     >>> best_lam(2.0, 1.0, 1.0), best_lam(2.0, 1.0, 1.0, Spectrum.of([0.5, 2.0], [0.5, 0.5]))
     (2.0, 2.0)
     >>> round(best_lam(2.0, 1.0, 1.0, Spectrum.of([0.5, 2.0], [0.5, 0.5], along=[0.8, 0.2])), 4)
-    3.3439
+    4.4577
     """
     gamma, (radius, noise) = ratio(gamma), from_zero(radius=radius, noise=noise)
     with np.errstate(divide="ignore", invalid="ignore"):
         isotropic = np.where(radius > 0, noise**2 * gamma / radius**2, np.inf)
     if spectrum.isotropic():
         return plain(isotropic)
-    search = np.vectorize(lambda *point: _searched(*point, spectrum), otypes=[float])
+    search = np.vectorize(lambda gamma, r, sigma: _searched(gamma, r, sigma, spectrum), otypes=[float])
     return plain(search(gamma, radius, noise))
 
 
@@ -133,15 +132,12 @@ def risks(
     `ridge` is lam; none: lam*, for those around the centre and for ridge alone each their own. `norm` is
     rho = |theta_i|, with rho^2 = r^2 + |theta_0|^2 if the deviation is orthogonal to the centre. `along_centre`: the
     shares of theta_i itself along the eigenvectors, by default those of the deviation. Finitely many `clients` are
-    accounted for to first order (see `apiece.theory.finite`), which for a covariance other than the identity is known
-    for FedAvg alone: there it is an error.
+    accounted for to first order (see `apiece.theory.finite`); pFedMe's correction is known for the identity only, and
+    nan otherwise.
 
     >>> {name: round(float(risk.total), 3) for name, risk in risks(2.0, 2.0, 1.0, 1.0, 2**0.5).items()}
     {'fed_avg': 1.0, 'ftfa': 1.5, 'rtfa': 0.781, 'maml_fl': 1.5, 'pfedme': 0.781, 'local': 2.0, 'local_ridge': 1.455}
     """
-    few = bool(np.isfinite(np.asarray(clients, float)).any())
-    if few and spectrum is not IDENTITY:
-        raise UserError("the corrections for finitely many clients are known for the identity covariance only")
     own = spectrum if along_centre is None else Spectrum.of(spectrum.values, spectrum.weights, along_centre)
     around = best_lam(gamma, radius, noise, spectrum) if ridge is None else ridge
     alone = best_lam(gamma, norm, noise, own) if ridge is None else ridge
@@ -149,10 +145,14 @@ def risks(
     fed_avg = centre(gamma, radius, noise, clients, spectrum)
     ftfa = ridgeless(gamma, radius, noise, spectrum)
     rtfa = pfedme = _ridge_from_0_to_infinity(gamma, around, radius, noise, spectrum)
-    if few:
-        none, all_ = (finite.ftfa(gamma, radius, noise, clients), finite.fed_avg(gamma, radius, noise, clients))
-        more = lambda of: _between(none, lambda lam: of(gamma, lam, radius, noise, clients), all_, around)
-        ftfa, rtfa, pfedme = ftfa.plus(none), rtfa.plus(more(finite.rtfa)), pfedme.plus(more(finite.pfedme))
+    if np.isfinite(np.asarray(clients, float)).any():
+        none = finite.ftfa(gamma, radius, noise, clients, spectrum)
+        all_ = finite.fed_avg(gamma, radius, noise, clients, spectrum)
+        ridged = lambda lam: finite.rtfa(gamma, lam, radius, noise, clients, spectrum)
+        moreau = lambda lam: finite.pfedme(gamma, lam, radius, noise, clients)
+        ftfa, rtfa = ftfa.plus(none), rtfa.plus(_between(none, ridged, all_, around))
+        known = spectrum is IDENTITY
+        pfedme = pfedme.plus(_between(none, moreau, all_, around) if known else Risk(np.nan, np.nan))
     return {
         "fed_avg": fed_avg,
         "ftfa": ftfa,
@@ -188,7 +188,9 @@ def _between(zero: Risk, inside: Callable[[np.ndarray], Risk], infinite: Risk, l
     lam = np.asarray(lam, float)
     proper = inside(np.where((lam == 0) | (lam == np.inf), 1.0, lam))
     low, high = lam == 0, lam == np.inf
-    return Risk(*(plain(np.where(low, a, np.where(high, c, b))) for a, b, c in zip(zero, proper, infinite, strict=True)))
+    return Risk(
+        *(plain(np.where(low, a, np.where(high, c, b))) for a, b, c in zip(zero, proper, infinite, strict=True))
+    )
 
 
 def _searched(gamma: float, radius: float, noise: float, spectrum: Spectrum) -> float:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from apiece.errors import UserError
+from apiece.theory.domain import above_zero, curvatures, from_zero
+
 Numbers = Any  # a number or an array of numbers
 
 
@@ -31,7 +34,7 @@ def constants(lam: Numbers, smoothness: Numbers, convexity: Numbers) -> Constant
     >>> [round(float(c), 6) for c in constants(0.5, 3.0, 0.5)]
     [0.25, 0.428571, 0.5, 1.166667, 0.285714, 39.0]
     """
-    lam, L, mu = (np.asarray(value, float) for value in (lam, smoothness, convexity))
+    (lam,), (L, mu) = above_zero(lam=lam), curvatures(smoothness, convexity)
     steps = np.ceil(2 + (lam + L) / (lam + mu) * np.log(1056 * (L / mu) ** 2)).astype(int)
     l_g = lam * L / (lam + L)
     return Constants(lam * mu / (lam + mu), l_g, lam / (lam + mu), 1 / (2 * l_g), 1 / (lam + L), steps)
@@ -65,8 +68,40 @@ def rounds_factor(lam: Numbers, smoothness: Numbers, convexity: Numbers) -> Numb
     >>> float(rounds_factor(0.5, 3.0, 0.5).round(6))
     1.714286
     """
-    lam, L, mu = (np.asarray(value, float) for value in (lam, smoothness, convexity))
+    (lam,), (L, mu) = above_zero(lam=lam), curvatures(smoothness, convexity)
     return L / mu * (lam + mu) / (lam + L)
+
+
+def rounds_to(eps: Numbers, lam: Numbers, smoothness: Numbers, convexity: Numbers, exact_prox: bool = False) -> Numbers:
+    """The rounds after which the squared distance to the solution is at most the part eps of what it was: an integer.
+
+    ceil(ln eps / ln r), r the proved `rate` (of the distance with its Lyapunov companion); `exact_prox`: of
+    (1 - gamma mu_g)^2, which clients that solve their problems exactly reach on quadratics.
+
+    >>> float(rounds_to(1e-10, 0.5, 3.0, 0.5)), float(rounds_to(1e-10, 0.5, 3.0, 0.5, exact_prox=True))
+    (111.0, 34.0)
+    """
+    eps = np.asarray(eps, float)
+    if not ((eps > 0) & (eps <= 1)).all():
+        raise UserError(f"eps is the part of the squared distance that may be left, above 0 and at most 1; got {eps}")
+    c = constants(lam, smoothness, convexity)
+    shrink = (1 - c.gamma * c.mu_g) ** 2 if exact_prox else rate(lam, smoothness, convexity)
+    return np.ceil(np.log(eps) / np.log(shrink) - 1e-9) + 0.0
+
+
+def gradients_to(
+    eps: Numbers, lam: Numbers, smoothness: Numbers, convexity: Numbers, exact_prox: bool = False
+) -> Numbers:
+    """The gradients each client computes in those rounds: K of `constants` a round.
+
+    Of the order kappa ln(1/eps) ln(kappa), whatever lam, for a small lam that saves rounds needs more local steps. The
+    constant changes with lam by two or so, in this bound upwards and in measurements downwards.
+
+    >>> float(gradients_to(1e-10, 0.5, 3.0, 0.5))
+    4329.0
+    """
+    rounds = rounds_to(eps, lam, smoothness, convexity, exact_prox)
+    return rounds * constants(lam, smoothness, convexity).steps
 
 
 def steps_suffice(
@@ -107,9 +142,8 @@ def statistical_bounds(
     >>> [round(float(b), 6) for b in statistical_bounds(100, 1, 0.5, 3, 40, 800, 0.02)]
     [0.853422, 1089.52]
     """
-    lam, L, mu, rho2, n, total, R = (
-        np.asarray(value, float) for value in (lam, smoothness, convexity, rho2, examples, total, radius)
-    )
+    (lam,), (L, mu) = above_zero(lam=lam), curvatures(smoothness, convexity)
+    rho2, n, total, R = _statistics(rho2, examples, total, radius)
     near = mu + lam
     g = 4 / mu * (1 / near + L / near**2)
     valid = g <= 1 / (8 * L**2)
@@ -143,9 +177,8 @@ def lam_by_corollary(
     >>> rule.lam.tolist(), rule.at_least.tolist()
     ([255.5, 0.32], [True, False])
     """
-    L, mu, rho2, n, total, R = (
-        np.asarray(value, float) for value in (smoothness, convexity, rho2, examples, total, radius)
-    )
+    L, mu = curvatures(smoothness, convexity)
+    rho2, n, total, R = _statistics(rho2, examples, total, radius)
     kappa = L / mu
     gain = (2 * L**2 * R**2 + rho2 / n) / (L**2 * R**2 + rho2 / total)
     share = np.maximum(64 * kappa**2 * L, np.maximum(2 * kappa, 5) * mu * gain) - mu
@@ -164,7 +197,7 @@ def corollary_constants(smoothness: Numbers, convexity: Numbers, rho2: Numbers) 
     >>> [round(float(c), 1) for c in corollary_constants(1, 0.5, 4)]
     [512.0, 128.0, 3072.0, 9015.6]
     """
-    L, mu, rho2 = (np.asarray(value, float) for value in (smoothness, convexity, rho2))
+    (L, mu), (rho2,) = curvatures(smoothness, convexity), from_zero(rho2=rho2)
     kappa = L / mu
     c2 = np.maximum((1 + np.sqrt(3)) ** 2 * rho2 / mu**2, 32 * kappa**2)
     c4 = np.maximum(rho2 * (1 + np.sqrt(4 * c2 + 5)) ** 2 / mu**2, 198 * kappa**2)
@@ -184,7 +217,57 @@ def noise_ball(
     >>> [round(float(value), 6) for value in noise_ball(0.5, 3.0, 0.5, 1.0, 10, 5)]
     [0.145833, 0.093333]
     """
-    lam, L, mu, sigma2 = (np.asarray(value, float) for value in (lam, smoothness, convexity, variance))
+    (lam,), (L, mu), (sigma2,) = above_zero(lam=lam), curvatures(smoothness, convexity), from_zero(variance=variance)
+    batch, clients = above_zero(batch=batch, clients=clients)
     lr = np.minimum(mu * (lam + L) / (4 * L * (lam + mu) ** 2), 1 / (lam + L))
     ball = np.minimum(2 * (lam + L) / (mu * L * (lam + mu)), 8 * (lam + mu) / (mu**2 * (lam + L)))
-    return lr, ball * sigma2 / (np.asarray(batch) * np.asarray(clients))
+    return lr, ball * sigma2 / (batch * clients)
+
+
+class Frontier(NamedTuple):
+    """For each lam the bound on the squared error, the rounds and gradients that reach it; and the undominated ones."""
+
+    error: Numbers
+    rounds: Numbers
+    gradients: Numbers
+    pareto: Numbers
+
+
+def frontier(
+    lams: Numbers,
+    smoothness: Numbers,
+    convexity: Numbers,
+    rho2: Numbers,
+    examples: Numbers,
+    total: Numbers,
+    radius: Numbers,
+    start: Numbers = 1.0,
+    exact_prox: bool = False,
+) -> Frontier:
+    """Accuracy against communication, one point for each of `lams` (on the last axis).
+
+    error = min(b1, b2) of `statistical_bounds`; rounds and gradients until the squared distance to the solution, at
+    first `start`, is below that error: iterating on is no gain. pareto: no other lam has both a smaller error and fewer
+    rounds (or one of them smaller and the other equal).
+
+    >>> found = frontier([0.01, 0.1, 1.0], 1.0, 0.5, 3.0, 40, 800, 0.5, start=100.0)
+    >>> found.error.round(2).tolist(), found.rounds.tolist(), found.pareto.tolist()
+    ([1.32, 2.44, 20.8], [10.0, 10.0, 7.0], [True, False, True])
+    """
+    (start,) = above_zero(start=start)
+    error = np.minimum(*statistical_bounds(lams, smoothness, convexity, rho2, examples, total, radius))
+    eps = np.minimum(error / start, 1)
+    rounds = rounds_to(eps, lams, smoothness, convexity, exact_prox)
+    gradients = gradients_to(eps, lams, smoothness, convexity, exact_prox)
+    mine, other = (error[..., :, None], rounds[..., :, None]), (error[..., None, :], rounds[..., None, :])
+    no_worse = (other[0] <= mine[0]) & (other[1] <= mine[1])
+    better = (other[0] < mine[0]) | (other[1] < mine[1])
+    return Frontier(error, rounds, gradients, ~(no_worse & better).any(axis=-1))
+
+
+def _statistics(rho2: Numbers, examples: Numbers, total: Numbers, radius: Numbers) -> tuple[np.ndarray, ...]:
+    rho2, radius = from_zero(rho2=rho2, radius=radius)
+    examples, total = above_zero(examples=examples, total=total)
+    if (examples > total).any():
+        raise UserError("a client's `examples` (n) are among the `total` ones (N): n is never above N")
+    return rho2, examples, total, radius

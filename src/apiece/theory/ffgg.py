@@ -4,12 +4,13 @@ L is the smoothness of min_w f_m(theta, w), the same for all clients; theta the 
 arguments may be arrays and broadcast. Where the published conditions are misprinted, the corrected ones stand here.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from apiece.errors import UserError
 from apiece.theory import plain
+from apiece.theory.domain import above_zero, curvatures, from_zero
 
 
 def gradient_bound(smoothness: Any, distance: Any, rounds: Any, step: Any = None) -> Any:
@@ -20,11 +21,48 @@ def gradient_bound(smoothness: Any, distance: Any, rounds: Any, step: Any = None
     >>> gradient_bound(2.0, 3.0, 100)
     0.36
     """
-    _above_zero(smoothness=smoothness, rounds=rounds)
-    step = 1 / np.asarray(smoothness, float) if step is None else np.asarray(step, float)
-    if (step * smoothness > 1 + 1e-12).any() or (step <= 0).any():
+    (L, rounds), (distance,) = above_zero(smoothness=smoothness, rounds=rounds), from_zero(distance=distance)
+    step = 1 / L if step is None else np.asarray(step, float)
+    if (step * L > 1 + 1e-12).any() or not (step > 0).all():
         raise UserError("the bound holds for steps above 0 and at most at 1/L")
-    return plain(smoothness * np.asarray(distance, float) ** 2 / (step * rounds))
+    return plain(L * distance**2 / (step * rounds))
+
+
+def inexact_step(smoothness: Any) -> Any:
+    """1/(2 L): the proved step when the inner problems are solved by `inner_steps` gradient steps only.
+
+    The theorem prints 1/L; its proof needs half of that.
+
+    >>> inexact_step(2.0)
+    0.25
+    """
+    (L,) = above_zero(smoothness=smoothness)
+    return plain(1 / (2 * L))
+
+
+class Smoothness(NamedTuple):
+    """L of min_w f, and the paper's upper bound for it."""
+
+    exact: Any
+    bound: Any
+
+
+def quadratic_smoothness(a: Any, b: Any, hessian: Any) -> Smoothness:
+    """L for f(theta, w) = phi(theta) + |A theta + B w - y|^2 / 2: |phi'' + A'(I - B B^+) A|, spectral norms.
+
+    The bound is 2 max(|phi''|, |A'(I - B B^+) A|), up to twice as large as need be and never too small. `hessian` is
+    phi'', constant. Leading axes are clients; L of a federation is the largest.
+
+    >>> quadratic_smoothness([[2.0], [1.0]], [[1.0], [0.0]], [[3.0]])
+    Smoothness(exact=4.0, bound=6.0)
+    """
+    a, b, hessian = (np.asarray(value, float) for value in (a, b, hessian))
+    if a.shape[-2] != b.shape[-2] or hessian.shape[-2:] != (a.shape[-1],) * 2:
+        raise UserError("A and B have a row for each target, phi'' a row and a column for each column of A")
+    left = a - b @ (np.linalg.pinv(b) @ a)
+    inner = np.swapaxes(a, -1, -2) @ left
+    norm = lambda matrix: np.linalg.norm(matrix, ord=2, axis=(-2, -1))
+    return Smoothness(plain(norm(hessian + inner)), plain(2 * np.maximum(norm(hessian), norm(inner))))
 
 
 def late_step(smoothness: Any, active: Any, delay: Any) -> Any:
@@ -35,8 +73,8 @@ def late_step(smoothness: Any, active: Any, delay: Any) -> Any:
     >>> round(late_step(1.0, 8, 10), 6)
     0.039528
     """
-    _above_zero(smoothness=smoothness, active=active, delay=delay)
-    return plain(1 / (2 * np.asarray(smoothness, float) * np.sqrt(2.0 * np.asarray(active) * np.asarray(delay))))
+    L, active, delay = above_zero(smoothness=smoothness, active=active, delay=delay)
+    return plain(1 / (2 * L * np.sqrt(2 * active * delay)))
 
 
 def inner_steps(
@@ -59,13 +97,12 @@ def inner_steps(
     >>> round(inner_steps(2.0, 5.0, 0.5, 5.0), 4)
     170.3439
     """
-    _above_zero(smoothness=smoothness, private_smoothness=private_smoothness, private_convexity=private_convexity,
-                coupling=coupling, rounds=rounds, distance=distance, growth=growth, offset=offset)  # fmt: skip
-    a = 2 * np.asarray(coupling, float) * growth / smoothness
-    b = 2 * np.asarray(coupling, float) * offset / smoothness
+    L, l_w, rounds, distance = above_zero(smoothness=smoothness, coupling=coupling, rounds=rounds, distance=distance)
+    growth, offset = above_zero(growth=growth, offset=offset)
+    l_ww, mu_w = curvatures(private_smoothness, private_convexity)
+    a, b = 2 * l_w * growth / L, 2 * l_w * offset / L
     most = np.maximum(2 * np.log(a * rounds), 2 * np.log(b * rounds / distance))
-    most = np.maximum(most, np.log(b**2 * rounds / np.asarray(distance, float) ** 2))
-    return plain(np.asarray(private_smoothness, float) / private_convexity * most)
+    return plain(l_ww / mu_w * np.maximum(most, np.log(b**2 * rounds / distance**2)))
 
 
 def byzantine_share(
@@ -79,7 +116,9 @@ def byzantine_share(
     >>> round(byzantine_share(0.5, 1.5, 1.5, 16), 6)
     0.039062
     """
-    return plain(np.asarray(convexity, float) / (8 * rule * _unlike(smoothness, similarity, honest, growth)))
+    L, mu = curvatures(smoothness, convexity)
+    (rule,) = above_zero(rule=rule)
+    return plain(mu / (8 * rule * _unlike(L, similarity, honest, growth)))
 
 
 def byzantine_step(
@@ -93,21 +132,35 @@ def byzantine_step(
     0.116822
     """
     unlike = _unlike(smoothness, similarity, honest, growth)
-    noise = (np.asarray(growth, float) - 1) * (np.asarray(smoothness, float) + similarity) / honest
-    return plain(1 / (4 * (noise + smoothness + 2 * rule * np.asarray(share, float) * unlike)))
+    L, l, rule = above_zero(smoothness=smoothness, similarity=similarity, rule=rule)
+    share = np.asarray(share, float)
+    if not ((share >= 0) & (share < 0.5)).all():
+        raise UserError(
+            f"the share of Byzantine clients is below 1/2: a majority of forgers cannot be told; got {share}"
+        )
+    noise = (np.asarray(growth, float) - 1) * (L + l) / honest
+    return plain(1 / (4 * (noise + L + 2 * rule * share * unlike)))
+
+
+def byzantine_rate(convexity: Any, smoothness: Any, step: Any) -> Any:
+    """1 - step mu / 2: the factor on the squared distance to the optimum per round with such a step.
+
+    For clients that share an optimum; otherwise up to an error that the forgers can cause.
+
+    >>> round(byzantine_rate(0.5, 1.5, 0.116822), 6)
+    0.970795
+    """
+    (L, mu), (step,) = curvatures(smoothness, convexity), above_zero(step=step)
+    if (step * L > 0.25 + 1e-12).any():
+        raise UserError("the rate is proved for steps of `byzantine_step`, which are never above 1/(4 L)")
+    return plain(1 - step * mu / 2)
 
 
 def _unlike(smoothness: Any, similarity: Any, honest: Any, growth: Any) -> Any:
-    _above_zero(smoothness=smoothness, similarity=similarity)
+    smoothness, similarity = above_zero(smoothness=smoothness, similarity=similarity)
     honest, growth = np.asarray(honest, float), np.asarray(growth, float)
-    if (honest < 2).any():
+    if not (honest >= 2).all():
         raise UserError("there must be at least two honest clients")
-    if (growth < 1).any():
+    if not (growth >= 1).all():
         raise UserError("growth, the factor rho of the noise, is at least 1 (exact replies: 1)")
     return (growth + 1 / (honest - 1)) * similarity + (growth - 1) * smoothness
-
-
-def _above_zero(**values: Any) -> None:
-    for name, value in values.items():
-        if not (np.asarray(value, float) > 0).all():
-            raise UserError(f"{name} must be above 0; got {value}")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from apiece.errors import UserError
 from apiece.theory import plain
@@ -73,8 +72,14 @@ def zero_root(gamma: Any, spectrum: Spectrum = IDENTITY) -> Any:
     s, h = spectrum.values, spectrum.weights
     if len(s) == 1:
         return plain(1 / (gamma * (gamma - 1) * s[0]))
-    # Without the 1 on both sides, which would cost digits for a large gamma.
-    return _each(lambda gamma: lambda c: np.sum(h * c * gamma * s / (1 + c * gamma * s)) - 1 / gamma, gamma)
+    pull = gamma[..., None] * s
+
+    def short(c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Without the 1 on both sides, which would cost digits for a large gamma.
+        far = c[..., None] * pull
+        return np.sum(h * far / (1 + far), axis=-1) - 1 / gamma, np.sum(h * pull / (1 + far) ** 2, axis=-1)
+
+    return _root(short, gamma.shape)
 
 
 def companion(gamma: Any, lam: Any, spectrum: Spectrum = IDENTITY) -> Any:
@@ -92,7 +97,15 @@ def companion(gamma: Any, lam: Any, spectrum: Spectrum = IDENTITY) -> Any:
     if len(s) == 1:
         b = lam + s[0] * (gamma - 1)
         return plain(2 / (b + np.sqrt(b**2 + 4 * lam * s[0])))
-    return _each(lambda gamma, lam: lambda v: lam * v + gamma * np.sum(h * s * v / (1 + s * v)) - 1, gamma, lam)
+
+    def short(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        far = 1 + v[..., None] * s
+        return (
+            lam * v + gamma * np.sum(h * s / far, axis=-1) * v - 1,
+            lam + gamma * np.sum(h * s / far**2, axis=-1),
+        )
+
+    return _root(short, np.broadcast_shapes(gamma.shape, lam.shape))
 
 
 class Stieltjes(NamedTuple):
@@ -131,7 +144,7 @@ def variance_share(gamma: Any, lam: Any, spectrum: Spectrum = IDENTITY) -> Any:
     gamma, lam = np.asarray(gamma, float), np.asarray(lam, float)
     den, damped = denominators(gamma, lam, v, spectrum)
     s, h = spectrum.values, spectrum.weights
-    return plain(np.sum(h * s**2 * (lam * v)[..., None] / den, axis=-1) / damped)
+    return plain(lam * v * np.sum(h * s**2 / den, axis=-1) / damped)
 
 
 def denominators(gamma: Any, lam: Any, v: Any, spectrum: Spectrum) -> tuple[Any, Any]:
@@ -146,19 +159,15 @@ def denominators(gamma: Any, lam: Any, v: Any, spectrum: Spectrum) -> tuple[Any,
     return den, 1 + gamma * lam * np.sum(h * s / den, axis=-1)
 
 
-def _each(problem: Callable[..., Callable[[float], float]], *columns: np.ndarray) -> Any:
-    """The root of every row's problem, in the columns' common shape."""
-    shape = np.broadcast_shapes(*(column.shape for column in columns))
-    rows = [tuple(map(float, row)) for row in np.broadcast(*columns)] if columns else []
-    return plain(np.array([_root(problem(*row)) for row in rows]).reshape(shape))
+def _root(rising: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], shape: tuple[int, ...]) -> Any:
+    """Where a concave function that rises from below zero at 0 reaches it, given the function with its slope.
 
-
-def _root(rising: Callable[[float], float]) -> float:
-    """Where a function that rises through zero on (0, infinity) does so."""
-    high = 1.0
-    while rising(high) < 0:
-        high *= 4
-    low = high
-    while rising(low) > 0:
-        low /= 4
-    return low if low == high else float(optimize.brentq(rising, low, high, xtol=1e-300, rtol=1e-15, maxiter=500))
+    Newton's steps from the left never pass the root, so that they end when they no longer go right.
+    """
+    at = np.zeros(shape)
+    while True:
+        value, slope = rising(at)
+        after = np.maximum(at, at - value / slope)
+        if not (after > at * (1 + 1e-15)).any():
+            return plain(after)
+        at = after
