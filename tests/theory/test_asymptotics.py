@@ -254,7 +254,6 @@ def test_fine_tuning_pays_exactly_below_its_noise(gamma, r):
         (lambda: Spectrum.of([1.0, 2.0], [0.5, 0.6]), "sum to 1"),
         (lambda: Spectrum.of([1.0, 0.0], [0.5, 0.5]), "above 0"),
         (lambda: Spectrum.of([1.0], [0.5, 0.5]), "as many"),
-        (lambda: risks(2.0, 1.0, 1.0, 1.0, 1.0, Spectrum.of(*TWO), clients=10), "identity"),
         (lambda: centre(2.0, 1.0, 1.0, 0), "one client"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 from apiece.errors import UserError
 from apiece.methods.fed_clup import theory_steps
@@ -149,6 +150,24 @@ def test_the_noise_ball_is_never_larger_than_its_simple_bound():
     assert (lr <= 1 / (lams + 3.0)).all()
 
 
+@pytest.mark.parametrize("mu", [0.01, 0.1, 1.0])
+def test_the_noise_ball_contains_what_noise_does_in_one_dimension(mu):
+    """One client, loss mu w^2/2 (L = 1), gradients with noise of variance 1: the stationary law of (w, x) exactly."""
+    ratios = []
+    for lam in (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0):
+        c = clup.constants(lam, 1.0, mu)
+        lr, ball = clup.noise_ball(lam, 1.0, mu, 1.0, 1, 1)
+        stay = 1 - lr * (mu + lam)
+        kept = stay ** np.ceil(2 + np.log(1056 / mu**2) / (lr * (lam + mu)))
+        to_x, pull = (1 - kept) * lam / (mu + lam), c.gamma * lam
+        moves = np.array([[kept, to_x], [pull * kept, 1 - pull + pull * to_x]])
+        noise = lr**2 * (1 - kept**2) / (1 - stay**2) * np.outer([1, pull], [1, pull])
+        ratios.append(linalg.solve_discrete_lyapunov(moves, noise).diagonal().max() / ball)
+    assert max(ratios) < 1
+    if mu < 1:
+        assert max(ratios) > mu / 8  # a constant 8 kappa times smaller would be too small
+
+
 def quadratics(seed, clients, features, mu, smooth):
     rng = np.random.default_rng(seed)
     bases = np.linalg.qr(rng.standard_normal((clients, features, features)))[0]
@@ -261,6 +280,25 @@ def test_the_frontier_has_no_dominated_point():
         (lambda: clup.frontier([1.0], 1.0, 0.5, 1.0, 40, 800, 0.1, start=0.0), "start"),
     ],
 )
+def test_the_error_of_equal_curvatures_is_what_a_simulation_finds_and_least_where_it_says():
+    m, n, mu, rho, radius = 10, 20, 0.5, 2.0, 0.6
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((20_000, m, 3))
+    truth -= truth.mean(axis=1, keepdims=True)
+    truth *= radius / np.sqrt((truth**2).sum(-1).mean())
+    own = truth + rho / (mu * np.sqrt(n * 3)) * rng.standard_normal(truth.shape)  # optima of the clients' losses
+    for lam in (0.05, 0.5, 5.0):
+        a = lam / (lam + mu)
+        solution = (1 - a) * own + a * own.mean(axis=1, keepdims=True)
+        measured = ((solution - truth) ** 2).sum(-1).mean()
+        assert clup.error_if_alike(lam, mu, rho**2, n, m * n, radius) == pytest.approx(measured, rel=0.01)
+    best = (1 - 1 / m) * rho**2 / (mu * n * radius**2)
+    at = clup.error_if_alike(best, mu, rho**2, n, m * n, radius)
+    v = rho**2 / (mu**2 * n)
+    assert at == pytest.approx(v / m + (1 - 1 / m) * v * radius**2 / (radius**2 + (1 - 1 / m) * v))
+    assert (clup.error_if_alike(best * np.array([0.8, 1.2]), mu, rho**2, n, m * n, radius) > at).all()
+
+
 def test_an_assumption_that_fails_is_named(make, words):
     with pytest.raises(UserError, match=words):
         make()

@@ -132,6 +132,15 @@ def test_weights_default_to_sizes_and_are_checked():
             linear.fed_avg(xs, ys, wrong)
 
 
+def test_a_ridge_needs_a_lam_above_zero():
+    xs, ys, p = WIDE
+    for make in (linear.rtfa, linear.centre):
+        with pytest.raises(UserError, match="lam must be above 0"):
+            make(xs, ys, 0.0, p)
+    with pytest.raises(UserError, match="lam must be above 0"):
+        linear.local_ridge(xs, ys, -1.0)
+
+
 # The methods of the catalog, run to convergence, end at the closed forms.
 
 SMALL = federation(3, (12, 8, 15, 9), 3)[:2]

@@ -47,7 +47,7 @@ def risk(
 def tradeoff(
     smoothness: Annotated[float, typer.Option(help="L: the largest curvature of a client's loss.")] = 1.0,
     convexity: Annotated[float, typer.Option(help="mu: the smallest curvature; above 0.")] = 0.5,
-    radius: Annotated[float, typer.Option(help="R: how far clients' optima lie from the common one.")] = 0.01,
+    radius: Annotated[float, typer.Option(help="R: how far clients' optima lie from the common one.")] = 0.1,
     noise: Annotated[float, typer.Option(help="rho: standard deviation of an example's gradient.")] = 1.0,
     examples: Annotated[int, typer.Option(help="n: examples of a client.")] = 50,
     clients: Annotated[int, typer.Option(help="m: number of clients.")] = 100,

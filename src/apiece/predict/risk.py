@@ -1,6 +1,7 @@
 """`apiece theory risk`: how well seven estimators do when clients have fewer examples than parameters."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -89,10 +90,13 @@ def _worse(r: Risk, best: Risk) -> str:
 
 
 def _crossings(point: dict, spectrum: Spectrum) -> dict[str, float | None]:
-    given = {name: value for name, value in point.items() if name != "noise"}
+    given: dict[str, Any] = {name: value for name, value in point.items() if name != "noise"}
     largest = 100 * max(point["radius"], point["norm"], point["noise"], 1e-3)
-    find = lambda pair: crossover(*pair, "noise", (largest * 1e-7, largest), spectrum, **given)
-    return {"/".join(pair): (None if math.isnan(at := float(find(pair))) else at) for pair in RIVALS}
+    found = {}
+    for first, second in RIVALS:
+        at = float(crossover(first, second, "noise", (largest * 1e-7, largest), spectrum, **given))
+        found[f"{first}/{second}"] = None if math.isnan(at) else at
+    return found
 
 
 def _told(first: str, second: str, at: float | None, point: dict, spectrum: Spectrum) -> str:

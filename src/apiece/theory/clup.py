@@ -156,6 +156,26 @@ def statistical_bounds(
     return np.where(valid, b1, np.inf), b2
 
 
+def error_if_alike(
+    lam: Numbers, convexity: Numbers, rho2: Numbers, examples: Numbers, total: Numbers, radius: Numbers
+) -> Numbers:
+    """E|w_i - w*_i|^2 of the exact solution, exactly, when all losses are quadratic with the one curvature mu.
+
+    With a = lam/(lam + mu), what a client takes from the mean of all, v = rho2/(mu^2 n) and m = N/n:
+    [(1 - a)^2 + a (2 - a)/m] v + a^2 R^2. It has the least value v/m + (1 - 1/m) v R^2/(R^2 + (1 - 1/m) v), at
+    lam = (1 - 1/m) rho2/(mu n R^2): for many clients the lam of the rule for R > 1/sqrt(n).
+
+    >>> float(error_if_alike(1.0, 1.0, 4.0, 4, 400, 1.0).round(6))
+    0.5075
+    """
+    (lam, mu), (rho2, n, total, R) = (
+        above_zero(lam=lam, convexity=convexity),
+        _statistics(rho2, examples, total, radius),
+    )
+    a, v, m = lam / (lam + mu), rho2 / (mu**2 * n), total / n
+    return ((1 - a) ** 2 + a * (2 - a) / m) * v + a**2 * R**2
+
+
 class Rule(NamedTuple):
     """lam should be at least (`at_least`), or else at most, this."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from apiece.errors import UserError
+from apiece.theory.domain import above_zero
 
 Clients = Sequence[np.ndarray]
 
@@ -61,6 +62,7 @@ def ridge_tuned(x: np.ndarray, y: np.ndarray, start: np.ndarray, lam: float) -> 
     >>> ridge_tuned(np.eye(2), np.array([3.0, 0.0]), np.zeros(2), 1.0)
     array([1., 0.])
     """
+    above_zero(lam=lam)
     n, d = x.shape
     residual = y - x @ start
     if d > n:

@@ -33,8 +33,8 @@ def page() -> str:
         "",
         "Generated from the code by `make docs`; do not edit.",
         "",
-        "Functions of NumPy numbers or arrays, in double precision; arguments broadcast. A value outside an assumption is an "
-        "error that names the assumption. Formulas are the published ones, corrected where they are misprinted "
+        "Functions of NumPy numbers or arrays, in double precision; arguments broadcast. A value outside an assumption "
+        "is an error that names the assumption. Formulas are the published ones, corrected where they are misprinted "
         "([the errata](explanation-errata.md)). `apiece theory` shows the most useful of them as tables and figures; "
         "[how much to personalize](explanation-how-much-to-personalize.md) puts them together.",
         "",
