@@ -280,6 +280,11 @@ def test_the_frontier_has_no_dominated_point():
         (lambda: clup.frontier([1.0], 1.0, 0.5, 1.0, 40, 800, 0.1, start=0.0), "start"),
     ],
 )
+def test_an_assumption_that_fails_is_named(make, words):
+    with pytest.raises(UserError, match=words):
+        make()
+
+
 def test_the_error_of_equal_curvatures_is_what_a_simulation_finds_and_least_where_it_says():
     m, n, mu, rho, radius = 10, 20, 0.5, 2.0, 0.6
     rng = np.random.default_rng(0)
@@ -297,8 +302,3 @@ def test_the_error_of_equal_curvatures_is_what_a_simulation_finds_and_least_wher
     v = rho**2 / (mu**2 * n)
     assert at == pytest.approx(v / m + (1 - 1 / m) * v * radius**2 / (radius**2 + (1 - 1 / m) * v))
     assert (clup.error_if_alike(best * np.array([0.8, 1.2]), mu, rho**2, n, m * n, radius) > at).all()
-
-
-def test_an_assumption_that_fails_is_named(make, words):
-    with pytest.raises(UserError, match=words):
-        make()
