@@ -58,9 +58,7 @@ def mean_of(samples: Any) -> Mean:
     return Mean(middle, error, (middle - wide, middle + wide))
 
 
-def within(
-    name: str, published: float, ours: Any, share: float = 0.0, by: float = 0.0, source: str = "paper"
-) -> Claim:
+def within(name: str, published: float, ours: Any, share: float = 0.0, by: float = 0.0, source: str = "paper") -> Claim:
     """Agreement: `ours`, a number or a `Mean`, is `published` up to that share of it, or up to `by`, if that is more.
 
     >>> within("rounds", 24, 25, share=0.15).holds, within("rounds", 24, 29, share=0.15, by=2).holds
