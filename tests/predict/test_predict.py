@@ -90,7 +90,7 @@ def test_a_spectrum_that_is_none_is_refused(text, said):
 
 
 def test_a_larger_pull_needs_more_rounds():
-    found = tradeoff(1.0, 0.1, 0.3, 1.0, 50, 100, lams=np.array([0.02, 0.1, 0.5, 1.0, 10.0]))
+    found = tradeoff(1.0, 0.1, 1.0, 1.0, 50, 100, lams=np.array([0.02, 0.1, 0.5, 1.0, 10.0]))
     points = found.numbers["points"]
     assert [point["local_steps"] for point in points] == [101, 66, 31, 24, 15]
     rounds = [point["rounds"] for point in points]
