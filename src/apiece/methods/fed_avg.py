@@ -11,7 +11,7 @@ from apiece.protocol import Loss, Method, Tree
 def fed_avg(
     loss: Loss,
     *,
-    steps: int = 20,
+    steps: Tree = 20,
     epochs: int | None = None,
     lr: Tree = 0.1,
     batch: int = 32,

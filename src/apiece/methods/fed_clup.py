@@ -16,7 +16,7 @@ def fed_clup(
     loss: Loss,
     *,
     lam: Tree = 0.5,
-    steps: int = 20,
+    steps: Tree = 20,
     epochs: int | None = None,
     lr: Tree = 0.1,
     batch: int = 32,

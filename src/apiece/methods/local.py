@@ -6,7 +6,7 @@ from apiece.local import descend
 from apiece.protocol import Loss, Method, Tree
 
 
-def local(loss: Loss, *, steps: int = 20, epochs: int | None = None, lr: Tree = 0.1, batch: int = 32) -> Method:
+def local(loss: Loss, *, steps: Tree = 20, epochs: int | None = None, lr: Tree = 0.1, batch: int = 32) -> Method:
     """Every client trains alone from the initial model: what collaboration has to beat.
 
     Client: v <- v - lr G_i(v), `steps` times a round, from where it stopped.
