@@ -1,0 +1,159 @@
+"""Self-FL on synthetic means: participation, the two rules, unknown variances.
+
+Chen, Ding et al. 2022 estimate the means of 20 clients around 1.6, with sample variance 0.1: case 1, clients alike
+(variance 0.001 between them, 10 to 20 observations each); case 2, clients unlike (variance 1, 10 to 200). Step size
+1e-4, 200 rounds, 50 local steps for the other methods, a share C of the clients a round, 200 repetitions; the error is
+the mean absolute one of the shared and of the personal estimates. They publish curves, not numbers, and neither the
+start nor the other methods' options. Chosen here: start at 0; known variances; Ditto with 0.01; pFedMe with 15 and an
+exact inner solve; Per-FedAvg with its exact gradient, inner step 1e-4 and one step of personalization; everybody's own
+model is the one it last trained. "self_fl" is the printed Algorithm 1, with its smoothing x <- (1 - C) x + C x';
+"(unsmoothed)" takes x' itself; "(augmented)" is Algorithm 2; "(bayes)" is Algorithm 1, unsmoothed, with the rule that
+gives the posterior mean of the paper's own model. The reference numbers come from closed forms of every local solver.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from apiece.report.figure import Figure, Line, Panel
+from apiece.reproduce import gaussian_clients as clients
+from apiece.reproduce.gaussian_clients import CASES, CENTRE, DRAWN, LR, Clients, drawn, joined, matched, played
+from apiece.reproduce.self_fl_reference import LONG, SHARES, TABLE
+from apiece.reproduce.self_fl_rules import algorithms_ends, numbers_of_steps, rules, running_variance
+from apiece.reproduce.unknown_variances import estimates
+from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated
+
+ROUNDS, LONG_ROUNDS = 200, 2000
+BASELINES = ("fed_avg", "ditto", "pfedme", "maml_fl")
+OURS: dict[str, dict[str, Any]] = {
+    "self_fl": dict(rule="paper", smoothing=True),
+    "self_fl (unsmoothed)": dict(rule="paper"),
+    "self_fl (augmented)": dict(rule="paper", smoothing=True, augmented=True),
+    "self_fl (bayes)": dict(rule="bayes"),
+}
+SHARED, OWN = 0, 1  # the two errors
+
+Errors = dict[str, np.ndarray]  # by method: [cases, shares, shared or own, repetitions]
+
+
+def run(quick: bool, watch: Watch) -> Reproduction:
+    """All settings of a method run side by side; `quick`: 30 of the 200 repetitions, three shares, fewer methods."""
+    repetitions, shares = (30, (0.1, 0.5, 1.0)) if quick else (DRAWN, SHARES)
+    methods = [
+        name for name in (*OURS, *BASELINES) if not (quick and name in ("self_fl (augmented)", "ditto", "pfedme"))
+    ]
+    every = joined([drawn(case, share, repetitions, ROUNDS) for case in CASES for share in shares])
+    errors: Errors = {}
+    for done, name in enumerate(methods):
+        watch(name, done, len(methods) + 2)
+        found = errors_of(name, every, ROUNDS).reshape(2, len(CASES), len(shares), repetitions)
+        errors[name] = found.transpose(1, 2, 0, 3)
+    watch("after 2,000 rounds, and the rules", len(methods), len(methods) + 2)
+    claims = [*agreement(errors, shares), *participation(errors, shares), *numbers_of_steps(), *running_variance()]
+    claims += rules(errors["self_fl"][:, -1, OWN], errors["self_fl (bayes)"][:, -1, OWN], quick)
+    if not quick:
+        claims += [*in_the_long_run(errors), *algorithms_ends()]
+        watch("unknown variances", len(methods) + 1, len(methods) + 2)
+        claims += estimates()
+    settings = dict(clients=clients.CLIENTS, rounds=ROUNDS, repetitions=repetitions, shares=list(shares), lr=LR)
+    return Reproduction(claims, figure(errors, shares), settings, NOTES)
+
+
+NOTES = (
+    "Smoothing trades one claim for the other: without it Self-FL is best where few take part in case 1, with it the "
+    "shared estimate hardly depends on C in case 2.",
+    "Self-FL without smoothing at C = 0.1 in case 2 loses what FedAvg loses: x is a mean of two clients.",
+    "A quick run leaves out Ditto, pFedMe, Algorithm 2, 2,000 rounds and estimated variances.",
+)
+
+
+def errors_of(name: str, every: Clients, rounds: int) -> np.ndarray:
+    """[2, repetitions]: how far off the shared estimate and, on average, the clients' own are."""
+    build = clients.self_fl(every, **OURS[name]) if name in OURS else getattr(clients, name)
+    look = lambda x, own, theta: (jnp.abs(x - CENTRE), jnp.abs(own - theta).mean())
+    return np.stack(played(build, every, look, rounds))
+
+
+def agreement(errors: Errors, shares: tuple[float, ...]) -> list[Claim]:
+    """With the reference: its draws are these, and a quick run has the first of them."""
+    claims, agreed, number = [], 0, 0
+    for name in errors:
+        for case, table in TABLE.get(name, {}).items():
+            for c, share in enumerate(shares):
+                for kind, word in ((SHARED, "shared"), (OWN, "own")):
+                    wanted = table[SHARES.index(share)][kind]
+                    what = f"{name}, case {case}, C = {share:g}: {word} error"
+                    claim = matched(what, wanted, errors[name][case - 1, c, kind])
+                    agreed, number = agreed + claim.holds, number + 1
+                    claims += [claim] if share == min(shares) else []
+    every = stated("numbers of the reference table that come out", number, agreed, agreed == number, source="reference")
+    return [*claims, every]
+
+
+def participation(errors: Errors, shares: tuple[float, ...]) -> list[Claim]:
+    """What the paper says of the share of clients that take part."""
+    few, everybody = shares.index(0.1), shares.index(1.0)
+    claims = []
+    for name in ("self_fl", "self_fl (unsmoothed)"):
+        for kind, word in ((SHARED, "shared"), (OWN, "own")):
+            claims.append(
+                best(f"{name}, case 1, C = 0.1: no method's {word} error is smaller", errors, name, few, kind)
+            )
+    claims.append(best("self_fl, case 1, C = 1: no method's own error is smaller", errors, "self_fl", everybody, OWN))
+    runner_up = {name: errors[name][0, everybody, OWN].mean() for name in errors if name in BASELINES}
+    second = min(runner_up, key=lambda name: runner_up[name])
+    claims.append(stated("case 1, C = 1: second to Self-FL in own error", "maml_fl", second, second == "maml_fl"))
+    growth = lambda name, kind: errors[name][1, few, kind].mean() / errors[name][1, everybody, kind].mean()
+    # What "insensitive" means is left open: here, by 5%, or by a third of what FedAvg's shared estimate loses.
+    most = {OWN: 1.05, SHARED: 1 + (growth("fed_avg", SHARED) - 1) / 3}
+    for name in ("self_fl", "self_fl (unsmoothed)"):
+        for kind, word in ((OWN, "own"), (SHARED, "shared")):
+            grows = growth(name, kind)
+            what = f"{name}, case 2: {word} error at C = 0.1 over that at C = 1"
+            claims.append(stated(what, "insensitive to C", grows, grows < most[kind]))
+    return claims
+
+
+def best(name: str, errors: Errors, who: str, share: int, kind: int) -> Claim:
+    """Its error over the smallest of the others'; false if the difference, by repetition, is above 0 for sure."""
+    own = errors[who][0, share, kind]
+    other = min((errors[b][0, share, kind] for b in BASELINES if b in errors), key=np.mean)
+    return stated(name, "yes", own.mean() / other.mean(), mean_of(own - other).interval[0] <= 0)
+
+
+def in_the_long_run(errors: Errors) -> list[Claim]:
+    """Case 1 with two clients a round: what smoothing costs is made up for after ten times as many rounds."""
+    late = errors_of("self_fl", drawn(1, 0.1, DRAWN, LONG_ROUNDS), LONG_ROUNDS)
+    claims = [
+        matched(f"self_fl, case 1, C = 0.1, 2,000 rounds: {word} error", LONG[kind], late[kind])
+        for kind, word in ((SHARED, "shared"), (OWN, "own"))
+    ]
+    least = min(errors[name][0, 0, OWN].mean() for name in BASELINES)
+    ratio = late[OWN].mean() / least
+    return [*claims, stated("self_fl after 2,000 rounds: own error over the least after 200", "< 1", ratio, ratio < 1)]
+
+
+def figure(errors: Errors, shares: tuple[float, ...]) -> Figure:
+    """Both errors against the share, in both cases."""
+    shown = [name for name in (*OURS, *BASELINES) if name != "self_fl (augmented)"]
+
+    def panel(case: int, kind: int) -> Panel:
+        lines = []
+        for style, name in enumerate(shown):
+            if name in errors and (name, kind) != ("ditto", SHARED):
+                means = [mean_of(row) for row in errors[name][case - 1, :, kind]]
+                low, high = zip(*(mean.interval for mean in means), strict=True)
+                lines.append(Line(name, shares, [mean.value for mean in means], low, high, style=style))
+        word = ("shared", "own")[kind]
+        alike = ("alike", "unlike")[case - 1]
+        title = f"Case {case} (clients {alike}): {word} estimate"
+        return Panel(title, "share of clients a round (C)", "mean absolute error", lines, log_y=True)
+
+    caption = (
+        "Means over repetitions with 95% intervals, after 200 rounds. self_fl: as printed; (unsmoothed): without "
+        "x <- (1 - C) x + C x'; (bayes): unsmoothed, with the rule of the posterior mean. The shared "
+        "estimate of ditto is that of fed_avg."
+    )
+    panels = [panel(case, kind) for case in CASES for kind in (SHARED, OWN)]
+    return Figure("Self-FL and others when few clients take part", caption, panels)
