@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import jax
 import pytest
 
 from apiece.methods import CATALOG
@@ -13,6 +14,14 @@ PRODUCT = [
     for check in CHECKS
     for engine in CHECKS[check].engines
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_in_haste():
+    """Thousands of tiny programs run once each: most of their time is that of the compiler."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @lru_cache(maxsize=2)  # a method after the other: kept programs make every garbage collection slower

@@ -51,5 +51,6 @@ def _verdict(found: dict[str, Any]) -> Any:
     claims = [published.Claim(**claim) for claim in found["claims"]]
     held = sum(claim.holds for claim in claims)
     notes = [f"{held} of {len(claims)} hold; {found['seconds']:.0f} s" + (" (quick)." if found["quick"] else ".")]
-    notes.append("(theory): a proved formula, corrected where misprinted; (reference): an independent computation.")
+    notes.append("(theory): a proved formula, corrected where misprinted; (reference): an independent computation;")
+    notes.append("(here): a claim that goes beyond the paper; all others are the paper's.")
     return show.verdicts(published.HEADS, [published.cells(claim) for claim in claims], [*notes, *found["notes"]])

@@ -21,7 +21,8 @@ def page(folder: Path = FOLDER) -> str:
         "",
         "Each row is a claim: what was published, what came out here, an interval where chance is at work (95 %, over "
         "independent repetitions, seeds or clients), and whether it holds. *(theory)*: a proved formula, corrected where it "
-        "was misprinted; *(reference)*: an independent computation with other code; otherwise the claim is the paper's. "
+        "was misprinted; *(reference)*: an independent computation with other code; *(here)*: a claim that goes beyond the "
+        "paper; otherwise the claim is the paper's. "
         "What is wrong in print is collected in [the errata](explanation-errata.md).",
         "",
         "| reproduction | what it is | claims | hold | seconds |",

@@ -9,7 +9,7 @@ from scipy import stats
 from apiece.report.figure import Figure
 
 Watch = Callable[[str, int, int], None]  # (what is done now, how much is done, of how much)
-SOURCES = ("paper", "theory", "reference")
+SOURCES = ("paper", "theory", "reference", "here")
 
 
 class Claim(NamedTuple):
@@ -17,8 +17,8 @@ class Claim(NamedTuple):
 
     name: a sentence or a quantity. published: what is claimed, a number or words. ours: what came out. interval: (low,
     high) for `ours`, or None where nothing is random or no interval was computed. holds: whether it is so.
-    source: whose claim it is: the "paper"'s; "theory"'s (a proved formula, after correction); or that of a "reference"
-    computation, made independently with other code.
+    source: whose claim it is: the "paper"'s; "theory"'s (a proved formula, after correction); that of a "reference"
+    computation, made independently with other code; or one that is made "here", to go on from the paper's.
     """
 
     name: str
