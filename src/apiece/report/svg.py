@@ -105,13 +105,17 @@ class Axis(NamedTuple):
 
         >>> Axis(0, 1, 0, 100).ticks(), Axis(3, 300, 0, 100, log=True).ticks()
         ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [5.0, 10.0, 20.0, 50.0, 100.0, 200.0])
+        >>> Axis(1.2, 4, 0, 100, log=True).ticks()
+        [1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
         """
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             every = lambda digits: [float(m * 10.0**d) for d in decades for m in digits]
             inside = lambda digits: [t for t in every(digits) if self.low <= t <= self.high]
             found = next((t for t in (inside((1, 2, 5)), inside((1,))) if 2 <= len(t) <= wanted + 1), inside((1,)))
-            return found[:: math.ceil(len(found) / wanted)] if found else [self.low, self.high]
+            if len(found) > 1:
+                return found[:: math.ceil(len(found) / wanted)]
+            # Less than a decade, between two round numbers: steps as on a linear axis.
         step = 10.0 ** math.floor(math.log10((self.high - self.low) / wanted))
         step = next(s * step for s in (1, 2, 5, 10) if (self.high - self.low) / (s * step) <= wanted + 1e-9)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)

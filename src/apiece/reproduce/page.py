@@ -1,4 +1,4 @@
-"""docs/ref-reproduction.md, from the verdicts of the full runs in docs/reproduction/: `python -m apiece.reproduce.page`."""
+"""docs/ref-reproduction.md, from the full runs' verdicts in docs/reproduction/: `python -m apiece.reproduce.page`."""
 
 import json
 from pathlib import Path
@@ -20,9 +20,9 @@ def page(folder: Path = FOLDER) -> str:
         "Generated from the full runs' verdicts by `make docs`; do not edit. `make reproduce` runs them all again.",
         "",
         "Each row is a claim: what was published, what came out here, an interval where chance is at work (95 %, over "
-        "independent repetitions, seeds or clients), and whether it holds. *(theory)*: a proved formula, corrected where it "
-        "was misprinted; *(reference)*: an independent computation with other code; *(here)*: a claim that goes beyond the "
-        "paper; otherwise the claim is the paper's. "
+        "independent repetitions, seeds or clients), and whether it holds. *(theory)*: a proved formula, corrected "
+        "where it was misprinted; *(reference)*: an independent computation with other code; *(here)*: a claim that goes "
+        "beyond the paper; otherwise the claim is the paper's. "
         "What is wrong in print is collected in [the errata](explanation-errata.md).",
         "",
         "| reproduction | what it is | claims | hold | seconds |",
