@@ -21,7 +21,7 @@ def page(folder: Path = FOLDER) -> str:
         "",
         "Each row is a claim: what was published, what came out here, an interval where chance is at work (95 %, over "
         "independent repetitions, seeds or clients), and whether it holds. *(theory)*: a proved formula, corrected "
-        "where it was misprinted; *(reference)*: an independent computation with other code; *(here)*: a claim that goes "
+        "where it was misprinted; *(reference)*: an independent computation with other code; *(here)*: one that goes "
         "beyond the paper; otherwise the claim is the paper's. "
         "What is wrong in print is collected in [the errata](explanation-errata.md).",
         "",
@@ -45,11 +45,27 @@ def _section(name: str, result: dict[str, Any]) -> list[str]:
     lines = [f"## {name}", "", about[0].replace("\n", " ")]
     lines += ["", about[1]] if len(about) > 1 else []
     lines += ["", f"`apiece reproduce {name}` (or `--quick`)", ""]
+    lines += [f'<img src="reproduction/{name}.png" alt="Figure of {name}; its page has the numbers" width="760">', ""]
     lines += [f"| {' | '.join(HEADS)} |", "| --- | ---: | ---: | ---: | --- |"]
     lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in map(_row, result["claims"])]
     lines += [f"\n{note}" for note in result["notes"]]
-    settings = ", ".join(f"{key} = {_setting(value)}" for key, value in result["settings"].items())
+    tables = {key: value for key, value in result["settings"].items() if _is_table(value)}
+    for key, value in tables.items():
+        lines += ["", *_table(key, value)]
+    settings = "; ".join(f"{key}: {_setting(v)}" for key, v in result["settings"].items() if key not in tables)
     return [*lines, "", f"Settings: {settings}."]
+
+
+def _is_table(value: Any) -> bool:
+    """Rows by name, each with the same columns by name."""
+    rows = list(value.values()) if isinstance(value, dict) else []
+    return len(rows) > 1 and all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows)
+
+
+def _table(title: str, rows: dict[str, dict[str, Any]]) -> list[str]:
+    heads = list(next(iter(rows.values())))
+    lines = [f"{title[0].upper()}{title[1:]}:", "", f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    return lines + [f"| {name} | {' | '.join(number(row[head], 2) for head in heads)} |" for name, row in rows.items()]
 
 
 def _row(claim: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 from apiece import variance as watched
 from apiece.posterior import whole_steps
 from apiece.reproduce.gaussian_clients import CENTRE, DRAWN, LR, Clients, drawn, matched, played, self_fl
-from apiece.reproduce.verdict import Claim, Mean, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Mean, mean_of, ratio_of, stated, within
 from apiece.theory import self_fl as theory
 
 
@@ -57,12 +57,12 @@ def rules(printed_errors: np.ndarray, bayes_errors: np.ndarray, quick: bool) -> 
         away = lambda found, theta=every.theta: np.abs(found - theta).mean(axis=1)
         local, ideal = away(every.z), away(theory.posterior(every.z, every.variance, every.spread)[0])
         first = printed_errors.shape[-1]
-        ratio = printed_errors[case - 1].mean() / local[:first].mean()
-        reached = bayes_errors[case - 1].mean() / ideal[:first].mean()
+        ratio = ratio_of(printed_errors[case - 1], local[:first])
+        reached = ratio_of(bayes_errors[case - 1], ideal[:first])
         claims += [
             matched(f"case {case}: own error of training alone", alone_error, local),
             matched(f"case {case}: own error of the posterior mean", bayes_error, ideal),
-            stated(f"case {case}, C = 1: own error of self_fl over training alone", "< 1", ratio, ratio < 1),
+            stated(f"case {case}, C = 1: own error of self_fl over training alone", "< 1", ratio, ratio.value < 1),
             within(
                 f"case {case}, C = 1: that of self_fl (bayes) over the posterior mean's", 1, reached, 0.02, 0, "theory"
             ),

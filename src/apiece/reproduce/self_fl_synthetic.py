@@ -22,7 +22,7 @@ from apiece.reproduce.gaussian_clients import CASES, CENTRE, DRAWN, LR, Clients,
 from apiece.reproduce.self_fl_reference import LONG, SHARES, TABLE
 from apiece.reproduce.self_fl_rules import algorithms_ends, numbers_of_steps, rules, running_variance
 from apiece.reproduce.unknown_variances import estimates
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated
+from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, ratio_of, stated
 
 ROUNDS, LONG_ROUNDS = 200, 2000
 BASELINES = ("fed_avg", "ditto", "pfedme", "maml_fl")
@@ -104,22 +104,23 @@ def participation(errors: Errors, shares: tuple[float, ...]) -> list[Claim]:
     runner_up = {name: errors[name][0, everybody, OWN].mean() for name in errors if name in BASELINES}
     second = min(runner_up, key=lambda name: runner_up[name])
     claims.append(stated("case 1, C = 1: second to Self-FL in own error", "maml_fl", second, second == "maml_fl"))
-    growth = lambda name, kind: errors[name][1, few, kind].mean() / errors[name][1, everybody, kind].mean()
+    growth = lambda name, kind: ratio_of(errors[name][1, few, kind], errors[name][1, everybody, kind])
     # What "insensitive" means is left open: here, by 5%, or by a third of what FedAvg's shared estimate loses.
-    most = {OWN: 1.05, SHARED: 1 + (growth("fed_avg", SHARED) - 1) / 3}
+    most = {OWN: 1.05, SHARED: 1 + (growth("fed_avg", SHARED).value - 1) / 3}
     for name in ("self_fl", "self_fl (unsmoothed)"):
         for kind, word in ((OWN, "own"), (SHARED, "shared")):
             grows = growth(name, kind)
             what = f"{name}, case 2: {word} error at C = 0.1 over that at C = 1"
-            claims.append(stated(what, "insensitive to C", grows, grows < most[kind]))
+            claims.append(stated(what, "insensitive to C", grows, grows.value < most[kind]))
     return claims
 
 
 def best(name: str, errors: Errors, who: str, share: int, kind: int) -> Claim:
-    """Its error over the smallest of the others'; false if the difference, by repetition, is above 0 for sure."""
+    """Its error over the smallest of the others'; false if it is above 1 for sure."""
     own = errors[who][0, share, kind]
     other = min((errors[b][0, share, kind] for b in BASELINES if b in errors), key=np.mean)
-    return stated(name, "yes", own.mean() / other.mean(), mean_of(own - other).interval[0] <= 0)
+    ratio = ratio_of(own, other)
+    return stated(name, "yes", ratio, ratio.interval[0] <= 1)
 
 
 def in_the_long_run(errors: Errors) -> list[Claim]:
@@ -129,9 +130,9 @@ def in_the_long_run(errors: Errors) -> list[Claim]:
         matched(f"self_fl, case 1, C = 0.1, 2,000 rounds: {word} error", LONG[kind], late[kind])
         for kind, word in ((SHARED, "shared"), (OWN, "own"))
     ]
-    least = min(errors[name][0, 0, OWN].mean() for name in BASELINES)
-    ratio = late[OWN].mean() / least
-    return [*claims, stated("self_fl after 2,000 rounds: own error over the least after 200", "< 1", ratio, ratio < 1)]
+    ratio = ratio_of(late[OWN], min((errors[name][0, 0, OWN] for name in BASELINES), key=np.mean))
+    name = "self_fl after 2,000 rounds: own error over the least after 200"
+    return [*claims, stated(name, "< 1", ratio, ratio.value < 1)]
 
 
 def figure(errors: Errors, shares: tuple[float, ...]) -> Figure:

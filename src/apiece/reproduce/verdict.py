@@ -58,6 +58,19 @@ def mean_of(samples: Any) -> Mean:
     return Mean(middle, error, (middle - wide, middle + wide))
 
 
+def ratio_of(above: Any, below: Any) -> Mean:
+    """The ratio of two means over the same repetitions, with the error of `above - ratio below` (the delta method).
+
+    >>> ratio_of([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).interval
+    (2.0, 2.0)
+    """
+    above, below = np.asarray(above, float), np.asarray(below, float)
+    ratio, scale = above.mean() / below.mean(), abs(below.mean())
+    left = mean_of((above - ratio * below) / scale)
+    low, high = left.interval
+    return Mean(float(ratio), left.error, (float(ratio) + low, float(ratio) + high))
+
+
 def within(name: str, published: float, ours: Any, share: float = 0.0, by: float = 0.0, source: str = "paper") -> Claim:
     """Agreement: `ours`, a number or a `Mean`, is `published` up to that share of it, or up to `by`, if that is more.
 
