@@ -2,7 +2,8 @@
 
 theta_m ~ N(theta_0, spread) are the clients' true models around a centre about which nothing is known beforehand;
 z_m ~ N(theta_m, variance_m) is what client m estimates from its own data. Everything is per coordinate. Arithmetic on
-numbers or arrays, NumPy's or JAX's; a vector holds one entry a client.
+numbers or arrays, NumPy's or JAX's; a vector holds one entry a client. What follows for all clients at once, with
+expected errors, is in `apiece.theory.self_fl`.
 
 Two rules. "bayes" is the posterior mean of theta_m. "paper" (Chen, Ding, et al. 2022) is the posterior mean if theta_m
 were the centre itself: it takes the others' models for equally good estimates of one's own.
@@ -45,32 +46,6 @@ def without(x: Params, own: Params, weight: Any, others: Any) -> Params:
     4.0
     """
     return tree.step(x, -weight / others, tree.sub(own, x))
-
-
-def posterior(z: Any, variance: Any, spread: Any, rule: str = "bayes") -> tuple[Any, Any]:
-    """(mean, variance) of every client's model, for scalar models in one vector.
-
-    (z_m / variance_m + pull_m INIT_m) / (1 / variance_m + pull_m), INIT_m the mean of the others.
-
-    >>> import numpy as np
-    >>> mean, variance = posterior(np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 2.0]), 0.25)
-    >>> mean.round(3).tolist(), variance.round(3).tolist()
-    ([1.552, 1.862, 2.069], [0.339, 0.448, 0.529])
-    """
-    weight = precision(spread, variance)
-    others = weight.sum() - weight
-    towards = pull(others, spread, rule)
-    total = 1 / variance + towards
-    return (z / variance + towards * ((weight * z).sum() - weight * z) / others) / total, 1 / total
-
-
-def gain(variance: Any, others: Any) -> Any:
-    """How many times smaller the "paper" rule takes its variance to be than that of z_m: 1 + variance_m A_m.
-
-    >>> gain(0.5, 4.0)
-    3.0
-    """
-    return 1 + variance * others
 
 
 def steps_between(variance: Any, towards: Any, rho: Any) -> Any:

@@ -40,8 +40,16 @@ def test_the_table_of_steps():
 
 @pytest.mark.parametrize("rule", self_fl.RULES)
 def test_the_methods_arithmetic_is_the_same(rule):
-    mean, variance = used.posterior(Z, VARIANCE, SPREAD, rule)
-    np.testing.assert_allclose(self_fl.posterior(Z, VARIANCE, SPREAD, rule), (mean, variance), rtol=1e-12)
+    """From one's own estimate and the mean of all, as a client has them."""
+    weight = used.precision(SPREAD, np.array(VARIANCE))
+    others = weight.sum() - weight
+    pull = used.pull(others, SPREAD, rule)
+    shared = np.sum(weight * Z) / weight.sum()
+    start = np.array([used.without(shared, z, w, a) for z, w, a in zip(Z, weight, others, strict=True)])
+    total = 1 / np.array(VARIANCE) + pull
+    mean = (np.array(Z) / VARIANCE + pull * start) / total
+    np.testing.assert_allclose(self_fl.posterior(Z, VARIANCE, SPREAD, rule), (mean, 1 / total), rtol=1e-12)
+    np.testing.assert_allclose(self_fl.gain(VARIANCE, SPREAD, rule), 1 + np.array(VARIANCE) * pull, rtol=1e-12)
 
 
 def rounds(z, variance, spread, count, whole=None):
