@@ -17,6 +17,7 @@ from apiece import tree
 from apiece.protocol import Batch, Data, Loss, Params, Tree
 
 SHUFFLE_ROUNDS = 24  # a position's law is within 2^-24 of uniform, a pair's within about 2^-12
+WRITTEN_OUT = True  # the shuffle's rounds one by one: quicker to run; as a loop it is quicker to compile, for tests
 PLANNED_DRAWS = 1 << 16  # up to so many examples, a client's draws are planned before its first step
 FULL_CHUNK = 256  # rows of a full-batch view that are processed at once
 GRADIENT_MARK = "apiece_gradient"  # names each gradient in the traced program, so that costs can be counted
@@ -39,11 +40,17 @@ def shuffler(key: Tree, size: Tree) -> Callable[[Tree, jax.Array], jax.Array]:
     def shuffle(order: Tree, position: jax.Array) -> jax.Array:
         words = _hash(seeds + jnp.asarray(order, jnp.uint32) * jnp.uint32(0x9E3779B9))
         offsets, coins = words[0] % size, words[1]
-        x = position.astype(jnp.uint32)
-        for r in range(SHUFFLE_ROUNDS):
+
+        def meet(r: Tree, x: jax.Array) -> jax.Array:
             partner = offsets[r] + size - x
             partner = jnp.where(partner >= size, partner - size, partner)
-            x = jnp.where(_hash(jnp.maximum(x, partner) ^ coins[r]) >> 31, partner, x)
+            return jnp.where(_hash(jnp.maximum(x, partner) ^ coins[r]) >> 31, partner, x)
+
+        x = position.astype(jnp.uint32)
+        if not WRITTEN_OUT:
+            return lax.fori_loop(0, SHUFFLE_ROUNDS, meet, x).astype(jnp.int32)
+        for r in range(SHUFFLE_ROUNDS):
+            x = meet(r, x)
         return x.astype(jnp.int32)
 
     return shuffle

@@ -129,12 +129,16 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[st
 
 
 def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Group:
-    """The verdict table: claims may be broken into lines, numbers may not; what does not hold stands out."""
+    """The verdict table: intervals below their numbers, so that it fits; what does not hold stands out."""
+    claim, published, ours, _, holds = heads
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold", justify="left" if head == heads[0] else "right")
-    for row in rows:
-        table.add_row(*row, style=None if row[-1] == "yes" else "bold")
+    table.add_column(holds, no_wrap=True)
+    table.add_column(claim, overflow="fold", min_width=28)
+    for head in (published, f"{ours}\n(95 % interval)"):
+        table.add_column(head, overflow="fold", justify="right", max_width=20)
+    for name, wanted, found, interval, verdict in rows:
+        found += f"\n({interval})" if interval else ""
+        table.add_row(verdict, name, wanted, found, style=None if verdict == "yes" else "bold")
     return Group(table, Text("\n".join(["", *notes]), style="dim"))
 
 

@@ -51,8 +51,13 @@ def test_every_theory_fits_a_terminal_and_leaves_a_figure(here, command):
         (("risk", "--noise", "-1"), "--noise"),
         (("risk", "--spectrum", "1:0.5"), "sum to 1"),
         (("tradeoff", "--convexity", "2"), "never above"),
+        (("tradeoff", "--noise", "1e200"), "--noise"),
+        (("tradeoff", "--clients", "-3"), "--clients"),
         (("gain", "--examples", "5"), "two clients"),
-        (("speedup",), "--means"),
+        (("gain", "--spread", "inf"), "--spread"),
+        (("gain", "--lr", "-1"), "--lr"),
+        (("speedup", "--means", "1"), "two clients"),
+        (("speedup", "--noise", "-1"), "--noise"),
         (("speedup", "--bias", "none.csv"), "none.csv"),
         (("byzantine", "--forgers", "16"), "1/2"),
     ],
@@ -92,6 +97,15 @@ def test_a_verdict_is_printed_and_kept(here, monkeypatch):
     assert "1 of 2 hold" in shown.stdout and max(map(len, shown.stdout.splitlines())) <= 80
     again = call("reproduce", "ffgg-async", "--out", "kept", code=2)
     assert "already exists" in again.stderr
+
+
+def test_who_stops_a_reproduction_finds_nothing_half_written(here, monkeypatch):
+    def run(quick, watch):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(published.module_of("ffgg-async"), "run", run)
+    assert "nothing was written" in call("reproduce", "ffgg-async", "--out", "kept", code=130).stderr
+    assert not (here / "kept").exists()
 
 
 @pytest.mark.parametrize(("command", "said"), [(("asymptotic",), "did you mean 'asymptotics'"), ((), "--list")])

@@ -83,6 +83,14 @@ def test_a_shuffle_is_a_permutation(size, seed, order):
     np.testing.assert_array_equal(np.sort(first_300(seed, size, order)[:size]), np.arange(size))
 
 
+def test_written_out_or_as_a_loop_the_draws_are_the_same(monkeypatch):
+    found = []
+    for written_out in (True, False):
+        monkeypatch.setattr(local_work, "WRITTEN_OUT", written_out)
+        found.append(jax.jit(lambda size: shuffler(jax.random.key(7), size)(5, jnp.arange(200) % size))(151))
+    np.testing.assert_array_equal(*found)
+
+
 ORDERS = 4000
 SHUFFLED = 6
 

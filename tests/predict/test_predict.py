@@ -65,7 +65,8 @@ def test_who_wins_below_which_noise_is_told_the_right_way_round():
         ((2.0, 1.0, -1.0), "--noise"),
         ((2.0, 1.0, 1.0, -1.0), "--norm"),
         ((2.0, 1.0, 1.0, 1.0, 0.0), "--ridge"),
-        ((2.0, float("nan"), 1.0), "finite"),
+        ((2.0, float("nan"), 1.0), "--radius"),
+        ((1e300, 1.0, 1.0), "--gamma"),
     ],
 )
 def test_a_risk_outside_its_domain_names_the_quantity(arguments, said):
@@ -100,7 +101,7 @@ def test_a_larger_pull_needs_more_rounds():
 
 
 def test_the_gain_is_what_the_hierarchy_says():
-    found = gain(0.5, 1.0, 1 / np.array([0.5, 1.0, 2.0]))  # variances .5, 1, 2 and spread .25
+    found = gain(0.5, 2**0.5, np.array([4.0, 2.0, 1.0]))  # variances .5, 1, 2 and spread .25
     assert [client["gain"] for client in found.numbers["clients"]] == pytest.approx(
         [0.5 / 0.339080, 1 / 0.448276, 2 / 0.528736], abs=1e-5
     )
@@ -121,9 +122,10 @@ def test_the_matrix_is_read_from_a_file(tmp_path):
     file = tmp_path / "b.csv"
     np.savetxt(file, of_means(MEANS), delimiter=",")
     np.testing.assert_allclose(unlikeness(file), of_means(MEANS))
-    file.write_text("1,x\n2,3\n")
-    with pytest.raises(UserError, match=r"b\.csv"):
-        unlikeness(file)
+    for wrong in ("1,x\n2,3\n", "", "0,1\n1\n", "0,1,2\n1,0,2\n", "0,-1\n1,0\n", "0.5,1\n1,0\n"):
+        file.write_text(wrong)
+        with pytest.raises(UserError, match=r"b\.csv"):
+            unlikeness(file)
     with pytest.raises(UserError, match=r"none\.csv"):
         unlikeness(tmp_path / "none.csv")
 
@@ -133,6 +135,7 @@ def test_forgers_beyond_what_is_proved_are_told():
     assert found.numbers["largest_share"] == pytest.approx(0.195312, abs=1e-6)
     assert found.numbers["step"] == pytest.approx(0.153563, abs=1e-6)
     assert not found.numbers["withstood"] and byzantine(0.5, 1.5, 0.3, 16, 3).numbers["withstood"]
+    assert byzantine(0.5, 1.5, 0.03, 16, 4).numbers["largest_share"] == 0.5  # never a majority
     with pytest.raises(UserError, match="1/2"):
         byzantine(0.5, 1.5, 0.3, 4, 4)
 

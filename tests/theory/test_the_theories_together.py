@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiece.theory import all_for_all, clup, self_fl
-from apiece.theory.asymptotics import best_lam, ridge
+from apiece.theory.asymptotics import best_lam, best_risk, ridge
 
 EXAMPLES, FEATURES, NOISE = 50, 200, 0.7
 
@@ -32,6 +32,17 @@ def test_that_pull_is_the_best_one(radius, gamma):
     at = best_lam(gamma, radius, NOISE)
     best = ridge(gamma, at, radius, NOISE).total
     assert all(ridge(gamma, factor * at, radius, NOISE).total > best for factor in (0.5, 0.9, 1.1, 2.0))
+
+
+def test_how_wide_the_valley_around_the_best_pull_is():
+    """The numbers of docs/explanation-how-much-to-personalize.md."""
+    gamma, noise = np.meshgrid(np.geomspace(1.2, 10, 40), np.geomspace(0.1, 3, 40))
+    at, best = best_lam(gamma, 1.0, noise), best_risk(gamma, 1.0, noise)
+    lost = {factor: ridge(gamma, factor * at, 1.0, noise).total / best - 1 for factor in (0.1, 1 / 3, 3, 10)}
+    for factor in (1 / 3, 3):
+        assert 0.015 < np.median(lost[factor]) < 0.025 and lost[factor].max() < 0.2
+    for factor, worst in ((10, 0.51), (0.1, 1.22)):
+        assert 0.05 < np.median(lost[factor]) < 0.07 and lost[factor].max() == pytest.approx(worst, abs=0.01)
 
 
 def test_all_for_all_borrows_from_those_nearer_than_the_noise():

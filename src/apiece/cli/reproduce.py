@@ -1,11 +1,14 @@
 """`apiece reproduce`: run a published experiment, and say which of its claims hold."""
 
+import contextlib
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from apiece.cli.terminal import Json, plain_errors, progress, ready, say_written, show_result
+from apiece.cli.terminal import Json, err, plain_errors, progress, ready, say_written, show_result
 from apiece.errors import UserError
 
 
@@ -36,12 +39,26 @@ def reproduce(
             raise UserError(f"which one? {', '.join(published.NAMES)} (or --list)")
         published.module_of(name)
         folder = new_folder(out or next_free(Path("runs") / f"reproduce-{name}"))
-        with progress() as watch:
-            found = published.reproduce(name, quick=quick, watch=watch)
-        files = published.write(found, folder)
+        with _nothing_half_written(folder):
+            with progress() as watch:
+                found = published.reproduce(name, quick=quick, watch=watch)
+            files = published.write(found, folder)
         told = {key: value for key, value in found.items() if key != "figure"}
         show_result(told, json, _verdict(found))
         say_written(files)
+
+
+@contextlib.contextmanager
+def _nothing_half_written(folder: Path) -> Iterator[None]:
+    """The folder was new and empty: whoever is stopped leaves none."""
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, KeyboardInterrupt):
+            err.print("\nstopped; nothing was written")
+            raise typer.Exit(130) from None
+        raise
 
 
 def _verdict(found: dict[str, Any]) -> Any:

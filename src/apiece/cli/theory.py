@@ -87,10 +87,8 @@ def gain(
 
 @app.command()
 def speedup(
-    means: Annotated[
-        str | None, typer.Option(help="The clients' means, e.g. 0.1,0.15,0.6: b_ij = (p_i - p_j)^2 / 2.")
-    ] = None,
-    bias: Annotated[Path | None, typer.Option(help="Or: a CSV file with the matrix b_ij, no head.")] = None,
+    means: Annotated[str, typer.Option(help="The clients' means: b_ij = (p_i - p_j)^2 / 2.")] = "0.1,0.15,0.2,0.6,0.65",
+    bias: Annotated[Path | None, typer.Option(help="Instead: a CSV file with the matrix b_ij, no head.")] = None,
     eps: Annotated[str, typer.Option(help="Precisions, e.g. 1,0.2,0.02.")] = "1,0.2,0.02,0.004,0.0001",
     noise: Annotated[float, typer.Option(help="Standard deviation of a stochastic gradient.")] = 0.5,
     out: Out = None,
@@ -98,14 +96,11 @@ def speedup(
 ) -> None:
     """Samples saved by learning from those who are alike, and the bias it costs (All-for-all)."""
     with plain_errors():
-        from apiece.errors import UserError
         from apiece.predict import numbers_in
         from apiece.predict.speedup import of_means, unlikeness
         from apiece.predict.speedup import speedup as predict
 
-        if (means is None) == (bias is None):
-            raise UserError("how unlike are the clients? Give --means 0.1,0.15,... or --bias FILE (one of them)")
-        b = unlikeness(bias) if bias is not None else of_means(numbers_in(means or "", "--means"))
+        b = unlikeness(bias) if bias is not None else of_means(numbers_in(means, "--means"))
         _show(predict(b, numbers_in(eps, "--eps"), noise), "speedup", out, json)
 
 
@@ -115,7 +110,7 @@ def byzantine(
     smoothness: Annotated[float, typer.Option(help="L: the largest curvature.")] = 1.5,
     similarity: Annotated[float, typer.Option(help="How fast honest gradients grow apart.")] = 0.3,
     honest: Annotated[int, typer.Option(help="Number of honest clients.")] = 16,
-    forgers: Annotated[int, typer.Option(help="Number of clients that send anything they like.")] = 4,
+    forgers: Annotated[int, typer.Option(help="Number of clients that send anything they like.")] = 3,
     growth: Annotated[float, typer.Option(help="Noise factor of replies; exact: 1.")] = 1.0,
     rule: Annotated[float, typer.Option(help="Constant c of the robust rule.")] = 1.0,
     active: Annotated[int, typer.Option(help="Asynchronous: clients at work at a time.")] = 8,
@@ -136,9 +131,8 @@ def _show(prediction: Any, name: str, out: Path | None, as_json: bool) -> None:
     from apiece.experiment.folder import new_folder, next_free
     from apiece.report.figure_page import write_figure
 
+    folder = None if out is None and as_json else new_folder(out or next_free(Path("runs") / f"theory-{name}"))
     table = prediction.table
     show_result(prediction.numbers, as_json, show.grid(table.heads, table.rows, prediction.notes))
-    if out is None and as_json:
-        return
-    folder = new_folder(out or next_free(Path("runs") / f"theory-{name}"))
-    say_written(write_figure(prediction.figure, folder, tables=[table]))
+    if folder is not None:
+        say_written(write_figure(prediction.figure, folder, tables=[table]))

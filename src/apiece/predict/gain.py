@@ -3,7 +3,7 @@
 import numpy as np
 
 from apiece.errors import UserError
-from apiece.predict import Prediction
+from apiece.predict import Prediction, require
 from apiece.report.figure import Figure, Line, Panel
 from apiece.report.figure_page import Grid
 from apiece.report.numbers import number
@@ -13,7 +13,7 @@ HEADS = ("examples", "alone", "shared", "bayes", "gain", "borrowed", "steps", "p
 ROWS = 20  # of different clients in the table
 
 
-def gain(spread: float, noise: float, examples: np.ndarray, lr: float = 1e-4, most: int = 1000) -> Prediction:
+def gain(spread: float, noise: float, examples: np.ndarray, lr: float = 1e-3, most: int = 1000) -> Prediction:
     """Expected squared errors of a client's estimate: alone, the shared centre, the Bayes rule and the printed rule.
 
     `spread` and `noise` are standard deviations: of the clients around their centre, and of one example; client m, with
@@ -25,12 +25,10 @@ def gain(spread: float, noise: float, examples: np.ndarray, lr: float = 1e-4, mo
     [1.0, 0.9806, 0.505]
     """
     examples = np.atleast_1d(np.asarray(examples, float))
-    if not (examples > 0).all() or len(examples) < 2:
-        raise UserError("--examples: how many examples each client has, above 0, of two clients at least")
-    if not noise > 0:
-        raise UserError(f"--noise {noise}: a standard deviation above 0, or nobody needs anybody")
-    if spread < 0:
-        raise UserError(f"--spread {spread}: a standard deviation is at least 0")
+    if len(examples) < 2 or not (examples >= 1).all() or (examples % 1).any():
+        raise UserError("--examples: how many examples each client has, whole numbers from 1, of two clients at least")
+    require("above 0", noise=noise, lr=lr)
+    require("at least 0", spread=spread)
     variance = noise**2 / examples
     bayes = self_fl.hierarchy(variance, spread**2)
     errors = self_fl.errors(variance, spread**2)
@@ -57,7 +55,7 @@ def gain(spread: float, noise: float, examples: np.ndarray, lr: float = 1e-4, mo
         f"steps: local steps of size {lr:g} from the others' mean to the estimate, at most {most}.",
         "The printed rule takes one's own mean for the centre itself, and so borrows too much when clients differ.",
     )
-    numbers = {"clients": clients, "mean_error": means}
+    numbers = {"clients": clients, "mean_error": means, "settings": {"spread": spread, "noise": noise, "lr": lr}}
     return Prediction(numbers, Grid("Gain", HEADS, rows), _figure(spread, noise, examples), notes)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from apiece.errors import UserError
-from apiece.predict import Prediction
+from apiece.predict import Prediction, require
 from apiece.report.figure import Figure, Line, Panel
 from apiece.report.figure_page import Grid
 from apiece.report.numbers import number
@@ -50,35 +50,34 @@ def risk(
     """
     norm = math.hypot(radius, 1.0) if norm is None else norm
     point = {"gamma": gamma, "ridge": ridge, "radius": radius, "noise": noise, "norm": norm}
-    _refuse_not_finite(point)
+    require("above 0", gamma=gamma, ridge=ridge)
+    require("at least 0", radius=radius, noise=noise, norm=norm)
     found = risks(**point, spectrum=spectrum)
     star = best_lam(gamma, radius, noise, spectrum)
     crossings = _crossings(point, spectrum)
     methods = {name: {"bias": r.bias, "variance": r.variance, "risk": r.total} for name, r in found.items()}
-    numbers = {"methods": methods, "lambda_star": star, "noise_crossovers": crossings, "settings": point}
-    numbers["settings"] = point | {"spectrum": [list(map(float, row)) for row in zip(*spectrum, strict=True)]}
+    alone = best_lam(gamma, norm, noise, spectrum)
+    settings = point | {"spectrum": [list(map(float, row)) for row in zip(*spectrum, strict=True)]}
+    numbers = {"methods": methods, "lambda_star": star, "lambda_star_alone": alone, "noise_crossovers": crossings}
+    numbers |= {"settings": settings}
     best = min(found, key=lambda name: float(found[name].total))
     rows = [[name, *(number(value, 4) for value in _parts(r)), _worse(r, found[best])] for name, r in found.items()]
     table = Grid("Risk", ("estimator", "bias", "variance", "risk", "above the best"), rows)
     notes = (
-        f"lambda* = {'infinite' if math.isinf(star) else number(star, 4)}: the ridge that is best for rtfa and pfedme"
-        + ("; used here." if ridge is None else f"; here it is {number(ridge, 4)}."),
+        f"lambda* = {_or_infinite(star)}: the ridge that is best for rtfa and pfedme"
+        + (
+            f"; used here (local_ridge: its own, {_or_infinite(alone)})."
+            if ridge is None
+            else f"; here all ridges are {number(ridge, 4)}."
+        ),
         *(_told(*pair, crossings["/".join(pair)], point, spectrum) for pair in RIVALS),
         "A limit: many clients, each with n examples of d = gamma n features, everybody trained to convergence.",
     )
     return Prediction(numbers, table, _figure(point, spectrum), notes)
 
 
-def _refuse_not_finite(point: dict[str, float | None]) -> None:
-    for name, value in point.items():
-        if value is not None and not math.isfinite(value):
-            raise UserError(f"--{name} {value}: a finite number is needed")
-    for name in ("radius", "noise", "norm"):
-        value = point[name]
-        if value is not None and value < 0:
-            raise UserError(f"--{name} {value}: a length or a standard deviation (not a variance) is at least 0")
-    if point["ridge"] is not None and not point["ridge"] > 0:
-        raise UserError(f"--ridge {point['ridge']}: a ridge is above 0; its limit 0 is what ftfa and local are")
+def _or_infinite(value: float) -> str:
+    return "infinite" if math.isinf(value) else number(value, 4)
 
 
 def _parts(r: Risk) -> tuple[float, float, float]:
@@ -86,7 +85,9 @@ def _parts(r: Risk) -> tuple[float, float, float]:
 
 
 def _worse(r: Risk, best: Risk) -> str:
-    return f"+{100 * (r.total / best.total - 1):.1f} %" if best.total > 0 and r.total > best.total else ""
+    if r.total <= best.total:
+        return ""
+    return f"+{100 * (r.total / best.total - 1):.1f} %" if best.total > 0 else f"+{number(r.total, 3)}"
 
 
 def _crossings(point: dict, spectrum: Spectrum) -> dict[str, float | None]:
@@ -132,7 +133,13 @@ def _panel(point: dict, spectrum: Spectrum, name: str, x: np.ndarray, label: str
     found = risks(**varied, spectrum=spectrum)
     lines = [Line(each, x, found[each].total + 0 * x) for each in SHOWN]
     most = 3 * max(float(np.median(li.y)) for li in lines)  # ridgeless risks are infinite at gamma = 1
-    return Panel("", label, "risk", [li._replace(y=np.where(li.y <= most, li.y, np.nan)) for li in lines], log_x=log)
+    return Panel(
+        f"Against {name}",
+        label,
+        "risk",
+        [li._replace(y=np.where(li.y <= most, li.y, np.nan)) for li in lines],
+        log_x=log,
+    )
 
 
 def _caption(point: dict) -> str:

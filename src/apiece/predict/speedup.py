@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from apiece.errors import UserError
-from apiece.predict import Prediction
+from apiece.predict import LARGEST, Prediction, require
 from apiece.report.figure import Figure, Line, Panel
 from apiece.report.figure_page import Grid
 from apiece.report.numbers import number
@@ -17,9 +17,15 @@ HEADS = ("precision", "neighbours", "speed-up", "bias", "steps", "step", "steady
 def unlikeness(path: Path) -> np.ndarray:
     """The matrix b from a CSV file without a head: a row and a column for each client."""
     try:
-        return np.atleast_2d(np.loadtxt(path, delimiter=","))
+        rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        b = np.array([[float(cell) for cell in row] for row in rows])
     except (OSError, ValueError) as error:
-        raise UserError(f"--bias {path}: cannot be read as a CSV file of numbers ({error})") from None
+        raise UserError(f"--bias {path}: no CSV file of numbers, a row for each client ({error})") from None
+    if b.ndim != 2 or b.shape[0] != b.shape[1]:
+        raise UserError(f"--bias {path}: as many numbers in each row as there are rows, one for each client")
+    if not (np.abs(b) <= LARGEST).all() or (b < 0).any() or np.diag(b).any():
+        raise UserError(f"--bias {path}: b_ij is at least 0, and b_ii is 0: nobody loses by one's own optimum")
+    return b
 
 
 def of_means(means: np.ndarray) -> np.ndarray:
@@ -39,9 +45,14 @@ def speedup(
     `noise`: the standard deviation of a stochastic gradient, for the steady step (losses of curvature 1).
 
     >>> found = speedup(of_means(np.array([0.1, 0.15, 0.2, 0.6, 0.65])), np.array([0.02]))
-    >>> round(found.numbers["precisions"][0]["speedup"], 6)
+    >>> float(found.numbers["precisions"][0]["speedup"].round(6))
     2.5
     """
+    require("above 0", noise=noise, bound=bound, distance=distance)
+    if not (np.asarray(eps) > 0).all():
+        raise UserError("--eps: every precision must be above 0")
+    if len(b) < 2:
+        raise UserError("a speed-up needs two clients at least")
     b, eps = np.asarray(b, float), np.sort(np.atleast_1d(np.asarray(eps, float)))[::-1]
     shared = all_for_all.sharing(b, eps)
     curve = {"smoothness": 1.0, "convexity": 1.0, "noise": noise**2}
@@ -68,7 +79,8 @@ def speedup(
         f"steady: the step if everybody works at once, curvature 1, noise {noise:g}; larger ones can diverge.",
     )
     figure = _figure(b, distance)
-    return Prediction({"precisions": points}, Grid("Speed-up", HEADS, rows), figure, notes)
+    numbers = {"precisions": points, "settings": {"clients": len(b), "noise": noise}}
+    return Prediction(numbers, Grid("Speed-up", HEADS, rows), figure, notes)
 
 
 def _cells(point: dict) -> list[str]:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from apiece.predict import Prediction
+from apiece.errors import UserError
+from apiece.predict import Prediction, require
 from apiece.report.figure import Figure, Line, Panel
 from apiece.report.figure_page import Grid
 from apiece.report.numbers import number
@@ -29,6 +30,13 @@ def tradeoff(
     >>> found.numbers["rule"]["lambda"], found.numbers["rule"]["at_least"]
     (0.32, False)
     """
+    require("above 0", smoothness=smoothness, convexity=convexity, target=target)
+    require("at least 0", radius=radius, noise=noise)
+    require("at least 1", examples=examples, clients=clients)
+    if target >= 1:
+        raise UserError(f"--target {target:g}: a share of the starting squared distance, below 1")
+    if lams is not None and not (np.asarray(lams) > 0).all():
+        raise UserError("--lams: every lambda must be above 0")
     curves, stats = (smoothness, convexity), (noise**2, examples, examples * clients, radius)
     rule = clup.lam_by_corollary(*curves, *stats)
     lams = np.geomspace(1e-3 * convexity, 1e5 * convexity, 9) if lams is None else np.asarray(lams, float)
@@ -37,16 +45,22 @@ def tradeoff(
     numbers = {
         "points": [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)],
         "rule": {"lambda": float(rule.lam), "at_least": bool(rule.at_least)},
+        "best_lambda": best,
         "kappa": smoothness / convexity,
-    }
+        "settings": {
+            "smoothness": smoothness, "convexity": convexity, "radius": radius, "noise": noise, "examples": examples,
+            "clients": clients, "target": target,
+        },
+    }  # fmt: skip
     table = Grid("Accuracy and communication", HEADS, [_cells(*values) for values in zip(*rows.values(), strict=True)])
+    told = "infinity" if np.isinf(best) else number(best, 3)
     side = "at least" if rule.at_least else "at most"
     near = "within" if rule.at_least else "beyond"
     notes = (
         f"Rule: lambda {side} {number(float(rule.lam), 4)}, for the radius is {near} 1/sqrt(n) = "
         f"{number(examples**-0.5, 3)}."
-        + (" It is careful: in experiments a lambda 25 times smaller did as well." if rule.at_least else ""),
-        f"error: exact if all losses are quadratic with curvature mu; least at lambda = {number(best, 3)}. bound: "
+        + (" It is careful: in experiments a lambda 25 times smaller came within a tenth." if rule.at_least else ""),
+        f"error: exact if all losses are quadratic with curvature mu; least at lambda = {told}. bound: "
         "proved for any losses between mu and L, far from tight, and made for the ends, not the middle.",
         "frontier: no other lambda of the table has both a smaller error and fewer rounds.",
         f"rounds, gradients: proved, until the squared distance to the solution is {target:g} of that at the start. "
@@ -89,7 +103,7 @@ def _figure(curves: tuple, stats: tuple, target: float) -> Figure:
         f"L = {number(curves[0])}, mu = {number(curves[1])}; rho = {number(stats[0] ** 0.5)}, {number(stats[1])} "
         f"examples a client of {number(stats[2], 9)} in all, radius {number(stats[3])}. The error is exact for "
         f"quadratic losses of one curvature mu; bounds hold for all. Rounds and gradients are proved, to {target:g} of "
-        "the starting squared distance.",
+        "the starting squared distance; both are whole numbers, hence the steps.",
         [
             Panel("How accurate", "lambda", label, [
                 Line("error, one curvature", lams, error),

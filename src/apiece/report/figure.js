@@ -77,6 +77,7 @@ document.querySelectorAll("figure[data-panel]").forEach((figure) => {
       name.classList.toggle("off", off.has(i));
       name.setAttribute("aria-pressed", String(!off.has(i)));
       svg.querySelector(`[data-line="${i}"]`).classList.toggle("off", off.has(i));
+      if (now >= 0) show(now);
     };
     name.setAttribute("tabindex", "0");
     name.setAttribute("role", "button");

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
-from apiece.report.numbers import number
-from apiece.report.svg import GRID, INK, SOFT, Axis, look
+from apiece.report.svg import GRID, INK, SOFT, Axis, look, tick
 
 
 def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
@@ -60,7 +59,7 @@ def _columns(panel: Panel) -> int:
 def _ticks(side: Any, axis: Axis) -> None:
     side.set_ticks(axis.ticks())
     side.set_minor_locator(NullLocator())
-    side.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    side.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
 
 
 def _line(place: Any, li: Line, panel: Panel) -> None:

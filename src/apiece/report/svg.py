@@ -113,7 +113,7 @@ class Axis(NamedTuple):
             every = lambda digits: [float(m * 10.0**d) for d in decades for m in digits]
             inside = lambda digits: [t for t in every(digits) if self.low <= t <= self.high]
             found = next((t for t in (inside((1, 2, 5)), inside((1,))) if 2 <= len(t) <= wanted + 1), inside((1,)))
-            if len(found) > 1:
+            if len(found) > 2 or (len(found) == 2 and self.high / self.low > 10):
                 return found[:: math.ceil(len(found) / wanted)]
             # Less than a decade, between two round numbers: steps as on a linear axis.
         step = 10.0 ** math.floor(math.log10((self.high - self.low) / wanted))
@@ -139,15 +139,24 @@ def axis_over(given: ArrayLike, start: float, end: float, *, log: bool = False, 
     return Axis(low - by, high + by, start, end)
 
 
+def tick(value: float) -> str:
+    """A number beside an axis, where there is little room.
+
+    >>> tick(20_000), tick(10_000_000)
+    ('20,000', '1e7')
+    """
+    return number(value) if abs(value) < 1e6 else f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
+
+
 def frame(x: Axis, y: Axis, x_label: str, y_label: str) -> list[Markup]:
     """Grid lines, ticks and the names of both axes; the vertical name stands above the axis, to be read upright."""
     parts = [label(y_label, x.start - 48, y.end - 16, 12, fill=SOFT)]
     for value, at in zip(y.ticks(), y(y.ticks()), strict=True):
         parts += [line(x.start, at, x.end, at)]
-        parts += [label(number(value), x.start - 6, at + 4, 12, text_anchor="end", fill=SOFT)]
+        parts += [label(tick(value), x.start - 6, at + 4, 12, text_anchor="end", fill=SOFT)]
     for value, at in zip(x.ticks(), x(x.ticks()), strict=True):
         parts += [line(at, y.start, at, y.start + 5, SOFT)]
-        parts += [label(number(value), at, y.start + 18, 12, text_anchor="middle", fill=SOFT)]
+        parts += [label(tick(value), at, y.start + 18, 12, text_anchor="middle", fill=SOFT)]
     parts += [line(x.start, y.start, x.end, y.start, SOFT)]
     return [*parts, label(x_label, (x.start + x.end) / 2, y.start + 36, 12, text_anchor="middle", fill=SOFT)]
 
