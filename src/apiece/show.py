@@ -133,9 +133,9 @@ def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequenc
     claim, published, ours, _, holds = heads
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     table.add_column(holds, no_wrap=True)
-    table.add_column(claim, overflow="fold", min_width=28)
+    table.add_column(claim, overflow="fold")
     for head in (published, f"{ours}\n(95 % interval)"):
-        table.add_column(head, overflow="fold", justify="right", max_width=20)
+        table.add_column(head, overflow="fold", justify="right", min_width=20, max_width=20)
     for name, wanted, found, interval, verdict in rows:
         found += f"\n({interval})" if interval else ""
         table.add_row(verdict, name, wanted, found, style=None if verdict == "yes" else "bold")
