@@ -8,10 +8,19 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from apiece.data.federation import HITS
+
+WHAT = {
+    "classification": "accuracy in %",
+    "next_character": "accuracy in %, character by character,",
+    "regression": "mean squared error",
+    "custom": "loss",
+}
+
 
 def comparison(record: dict[str, Any]) -> Group:
     """The table of methods, best first by weighted test result, with what the numbers mean."""
-    classification = record["federation"]["task"] == "classification"
+    classification = record["federation"]["task"] in HITS
     measure = "accuracy" if classification else "error"
     methods = record["methods"]
     new = any("new_clients" in m["summary"] for m in methods.values())
@@ -81,7 +90,7 @@ def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
 def _legend(record: dict[str, Any], classification: bool, beside_local: bool, unit: str) -> list[str]:
     spec, federation = record["spec"], record["federation"]
     seeds, held = len(spec["seeds"]), federation["new_clients"]
-    what = {"classification": "accuracy in %", "regression": "mean squared error", "custom": "loss"}[federation["task"]]
+    what = WHAT[federation["task"]]
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""

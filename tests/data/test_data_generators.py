@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from apiece.data import SOURCES, source
-from apiece.data.sources import digits
+from apiece.data import source
+from apiece.data.sources import MADE, digits
 from apiece.data.synthetic import (
     bernoulli_means,
     linear,
@@ -150,7 +150,7 @@ def test_digits_keep_all_1797_examples_whatever_the_partition(partition):
     assert sorted(map(tuple, np.column_stack([sixteenths, y]))) == sorted(map(tuple, np.column_stack([pixels, labels])))
 
 
-@pytest.mark.parametrize("name", sorted(set(SOURCES) - {"many"}))
+@pytest.mark.parametrize("name", sorted(set(MADE) - {"many"}))
 def test_every_source_is_the_same_for_the_same_seed_and_says_what_it_is(name):
     first, second = source(name), source(name)
     assert first.name == name
@@ -158,7 +158,7 @@ def test_every_source_is_the_same_for_the_same_seed_and_says_what_it_is(name):
     assert first.summary()["clients"] == first.clients
 
 
-@pytest.mark.parametrize("name", sorted(set(SOURCES) - {"many", "quadratics"}))
+@pytest.mark.parametrize("name", sorted(set(MADE) - {"many", "quadratics"}))
 def test_every_source_differs_for_another_seed(name):
     first, second = source(name, seed=0), source(name, seed=1)
     assert first.train.y.shape != second.train.y.shape or (first.train.y != second.train.y).any()

@@ -187,8 +187,6 @@ BODY = "\n".join(",".join(map(str, row)) for row in rows())
         (f"{HEAD}\n{BODY}\noslo,old,70,1", ["row 17", "column 'age'", "'old' is not a number", "mend"]),
         (f'{HEAD}\n{BODY}\noslo,"3,5",70,1', ["row 17", "column 'age'", "write a point, not a comma"]),
         (f"{HEAD}\n{BODY}\noslo,1_000,70,1", ["row 17", "'1_000'"]),
-        (f"{HEAD}\noslo,1,NaN,1\n{BODY}", ["row 2", "column 'weight'", "missing (NaN)", "fill"]),
-        (f"{HEAD}\noslo,1,,1\n{BODY}", ["row 2", "column 'weight'", "missing"]),
         (f"{HEAD}\n{BODY}\n\n\noslo,inf,1,1", ["row 19", "column 'age'", "infinite"]),
         (f"{HEAD}\n{BODY}\noslo,1e300,1,1", ["row 17", "column 'age'", "too large for float32"]),
         (f"{HEAD}\n{BODY}\noslo,1,1,", ["row 17", "column 'label'", "the label is missing"]),
@@ -219,19 +217,29 @@ def test_a_problem_in_a_csv_file_names_file_row_column_and_remedy(tmp_path, text
     assert str(error.value) == problem
 
 
+@pytest.mark.parametrize("cell", ["NaN", ""])
+def test_missing_values_are_refused_with_row_and_column_if_asked(tmp_path, cell):
+    path = tmp_path / "data.csv"
+    path.write_text(f"{HEAD}\noslo,1,{cell},1\n{BODY}", "utf-8")
+    assert inspect(path).problems == []
+    problem = only_problem(path, missing="refuse")
+    assert "row 2, column 'weight': missing (NaN); fill" in problem
+    assert "did you mean 'refuse'" in only_problem(path, missing="refuses")
+
+
 def test_all_problems_are_found_at_once(tmp_path):
     lines = [*rows(), ("tiny", "old", "inf", 1), ("oslo", 3, "", 0)]
     seen = inspect(write_csv(tmp_path / "a.csv", lines=lines), features=["age", "weight", "heigth"])
     text = "\n".join(seen.problems)
     assert "no column 'heigth'" in text and "fewer examples" in text
-    seen = inspect(tmp_path / "a.csv")
+    seen = inspect(tmp_path / "a.csv", missing="refuse")
     text = "\n".join(seen.problems)
     assert "row 17, column 'age': 'old'" in text
     assert "row 17, column 'weight': infinite" in text
     assert "row 18, column 'weight': missing" in text
     assert "'tiny' (1)" in text
     with pytest.raises(UserError, match=r"\(and 3 more problems: "):
-        load(tmp_path / "a.csv")
+        load(tmp_path / "a.csv", missing="refuse")
 
 
 def test_thousands_of_the_same_problem_are_one_line_with_a_count(tmp_path):

@@ -37,7 +37,7 @@ def accuracy(federation, method, **how):
     return fit(method, federation=federation, **how).evaluate()["test"]["accuracy"]["mean_weighted"]
 
 
-# Hospitals: missing values are refused, and told where.
+# Hospitals: missing values are filled by rule, or refused and told where.
 
 
 def heart_columns(place):
@@ -47,19 +47,27 @@ def heart_columns(place):
     return rows, gaps
 
 
-def test_missing_values_of_the_hospitals_are_refused_with_rows_and_columns(place):
+def test_missing_values_of_the_hospitals_are_filled_and_told(place):
+    _, gaps = heart_columns(place)
+    seen = inspect(place / "heart_by_hospital.csv", client="hospital", label="num")
+    assert seen.problems == [] and len(seen.found["filled"]) == len(gaps) == 10
+    assert {f"{name} missing" for name in gaps} < set(seen.federation.features)
+
+
+def test_missing_values_of_the_hospitals_are_refused_with_rows_and_columns_if_asked(place):
     rows, gaps = heart_columns(place)
     path = place / "heart_by_hospital.csv"
-    seen = inspect(path, client="hospital", label="num")
+    seen = inspect(path, client="hospital", label="num", missing="refuse")
     assert seen.federation is None and gaps
     for column in gaps:
         first = next(i for i, row in enumerate(rows) if row[column] == "") + 2  # the header is row 1
         told = [p for p in seen.problems if f"column '{column}'" in p]
         assert len(told) == 1 and f"{first}" in told[0] and "missing" in told[0] and "fill" in told[0]
-    result = CliRunner().invoke(app, ["run", "ditto", "--data", str(path), "--client", "hospital", "--label", "num"])
+    asked = ["--client", "hospital", "--label", "num", "-D", "missing=refuse"]
+    result = CliRunner().invoke(app, ["run", "ditto", "--data", str(path), *asked])
     assert result.exit_code == 2 and f"column '{gaps[0]}': missing (NaN)" in result.stderr
     with pytest.raises(UserError, match=r"more problems?: apiece data check shows all"):
-        load(path, client="hospital", label="num")
+        load(path, client="hospital", label="num", missing="refuse")
 
 
 def test_hospitals_are_learned_once_columns_with_gaps_are_left_out(place, tmp_path):

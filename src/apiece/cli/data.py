@@ -33,7 +33,9 @@ def data_list(json: Json = False) -> None:
 
 @app.command("check")
 def data_check(
-    path: Annotated[Path, typer.Argument(help="A CSV, Parquet or NPZ file, or a folder with one per client.")],
+    path: Annotated[
+        Path, typer.Argument(help="A CSV, Parquet, NPZ or LEAF file; or a folder of such, of pictures or of texts.")
+    ],
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,

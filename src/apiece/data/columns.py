@@ -1,35 +1,76 @@
 """From columns to arrays: features as numbers; clients, labels and splits as they are. What is wrong is noted."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from apiece.data.notes import SHOWN, Notes, quoted
 from apiece.data.read import Table
 
+FILL = "fill the cell or remove the row"
 
-def feature_array(table: Table, names: Sequence[str], notes: Notes) -> tuple[np.ndarray | None, list[str]]:
-    """The feature columns as one array, uint8 if all of them are and else float32, and the names of its columns.
 
-    None when a column holds something that is not a finite number. A single NPZ array keeps its shape.
+class Column(NamedTuple):
+    """A feature column: float32 (a missing value is NaN) or uint8 of shape [rows, ...], or texts (missing: None).
+
+    >>> Column("town", np.array(["oslo", None], object)).categorical
+    True
+    """
+
+    name: str
+    values: np.ndarray
+
+    @property
+    def categorical(self) -> bool:
+        """Whether it holds texts: levels, not amounts."""
+        return self.values.dtype.kind == "O"
+
+
+def categorical_columns(tables: Sequence[Table], names: Sequence[str]) -> set[str]:
+    """The columns that hold words: at least two different ones, and numbers in fewer than half of the filled cells.
+
+    A column of numbers with a few words in it is one with mistakes, not a categorical one.
 
     >>> from pathlib import Path
-    >>> columns = {"age": np.array([31, 47]), "weight": np.array([70.5, 64.0])}
-    >>> table = Table(Path("t.parquet"), list(columns), 2, columns.get, lambda i: i + 1)
-    >>> feature_array(table, ["age", "weight"], Notes())[0].tolist()
-    [[31.0, 70.5], [47.0, 64.0]]
+    >>> columns = {"town": np.array(["oslo", "rome"], object), "age": np.array(["31", "old"], object)}
+    >>> categorical_columns([Table(Path("t.csv"), list(columns), 2, columns.get, lambda i: i)], ["town", "age"])
+    {'town'}
     """
-    blocks = [block for name in names if (block := _numbers(table, name, notes)) is not None]
-    if len(blocks) < len(names):
-        return None, []
-    if len(blocks) == 1 and blocks[0].ndim > 2:
-        return blocks[0], []
-    flat = [block.reshape(len(block), -1) for block in blocks]
-    widths = [block.shape[1] for block in flat]
-    called = [
-        name if width == 1 else f"{name}[{j}]" for name, width in zip(names, widths, strict=True) for j in range(width)
+    found = set()
+    for name in names:
+        values = [table.column(name) for table in tables if name in table.names]
+        if not any(column.dtype.kind in "SUO" for column in values) or any(column.ndim != 1 for column in values):
+            continue
+        cells = [cell for column in values for cell in _strings(column) if not is_blank(cell)]
+        if not all(isinstance(cell, str | int | float) for cell in cells):
+            continue
+        words = [cell for cell in cells if not is_number(cell)]
+        if len(words) > len(cells) / 2 and len(set(cells)) > 1:
+            found.add(name)
+    return found
+
+
+def feature_columns(
+    table: Table, names: Sequence[str], notes: Notes, *, categorical: Collection[str] = (), gaps: bool = True
+) -> list[Column] | None:
+    """The feature columns of a table, or None when one holds something that is neither a finite number nor missing.
+
+    `categorical` names those that are levels. Without `gaps` a missing value is a problem too; in an array of more than
+    two dimensions (pictures) it always is.
+
+    >>> from pathlib import Path
+    >>> columns = {"age": np.array([31, 47]), "town": np.array(["oslo", ""], object)}
+    >>> table = Table(Path("t.parquet"), list(columns), 2, columns.get, lambda i: i + 1)
+    >>> [column.values.tolist() for column in feature_columns(table, ["age", "town"], Notes(), categorical=["town"])]
+    [[31.0, 47.0], ['oslo', None]]
+    """
+    read = [
+        _levels(table, name, notes, gaps) if name in categorical else _numbers(table, name, notes, gaps)
+        for name in names
     ]
-    return np.concatenate(flat, axis=1), called
+    kept = [Column(name, values) for name, values in zip(names, read, strict=True) if values is not None]
+    return kept if len(kept) == len(names) else None
 
 
 def key_array(table: Table, name: str, role: str, notes: Notes) -> np.ndarray | None:
@@ -52,8 +93,7 @@ def key_array(table: Table, name: str, role: str, notes: Notes) -> np.ndarray | 
         if not all(value is None or isinstance(value, str) for value in listed):
             notes.problem(role, f"{table.file}, column '{name}': the {role} must be one number or text per row")
             return None
-        values = np.empty(len(listed), object)
-        values[:] = listed
+        values = _objects(listed)
         bad = np.array([is_blank(value) for value in listed], bool)
     else:
         bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
@@ -130,7 +170,48 @@ def _strings(values: np.ndarray) -> list[object]:
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values.tolist()]
 
 
-def _numbers(table: Table, name: str, notes: Notes) -> np.ndarray | None:
+def text_column(table: Table, name: str, notes: Notes) -> list[Column] | None:
+    """One column of texts as they are, spaces and all; a missing one is empty.
+
+    >>> from pathlib import Path
+    >>> table = Table(Path("t.csv"), ["said"], 2, {"said": np.array([" ah ", None], object)}.get, lambda i: i + 2)
+    >>> text_column(table, "said", Notes())[0].values.tolist()
+    [' ah ', '']
+    """
+    values = table.column(name)
+    cells = _strings(values) if values.ndim == 1 and values.dtype.kind in "SUO" else [0]
+    if not all(cell is None or isinstance(cell, str) for cell in cells):
+        notes.problem("text", f"{table.file}, column '{name}': must be one text per row; name the column of texts")
+        return None
+    return [Column(name, _objects([cell or "" for cell in cells]))]
+
+
+def _levels(table: Table, name: str, notes: Notes, gaps: bool) -> np.ndarray | None:
+    """One categorical column as texts, None where a cell is missing."""
+    values = table.column(name)
+    if values.ndim != 1 or values.dtype.kind not in "biufSUO":
+        notes.problem("number", f"{table.file}, column '{name}': levels must be one number or text per row")
+        return None
+    if values.dtype.kind in "SUO":
+        cells = [None if is_blank(cell) else str(cell).strip() for cell in _strings(values)]
+    else:
+        there = np.isfinite(values)
+        texts = iter(as_texts(values[there]).tolist())
+        cells = [next(texts) if known else None for known in there]
+    missing = np.flatnonzero([cell is None for cell in cells])
+    if len(missing) and not gaps:
+        notes.cells("finite", table, name, missing, "missing", FILL)
+        return None
+    return _objects(cells)
+
+
+def _objects(cells: Sequence[object]) -> np.ndarray:
+    made = np.empty(len(cells), object)
+    made[:] = cells
+    return made
+
+
+def _numbers(table: Table, name: str, notes: Notes, gaps: bool) -> np.ndarray | None:
     """One feature column as uint8 or float32, or None with a note."""
     values = table.column(name)
     if values.dtype.kind in "SUO":
@@ -157,8 +238,12 @@ def _numbers(table: Table, name: str, notes: Notes) -> np.ndarray | None:
     if np.isnan(wide).all():
         notes.problem("finite", f"{table.file}, column '{name}': is empty; fill it or leave it out of the features")
         return None
-    too_large = ~good & ~missing & ~endless
-    for bad, what in ((missing, "missing (NaN)"), (endless, "infinite"), (too_large, "too large for float32")):
+    too_large = ~(np.isfinite(single) | np.isnan(single)).reshape(wide.shape).all(1) & ~endless
+    allowed = gaps and values.ndim <= 2
+    if allowed and not (endless | too_large).any():
+        return single
+    wrong = [(endless, "infinite"), (too_large, "too large for float32")] + [(missing, "missing (NaN)")] * (not allowed)
+    for bad, what in wrong:
         if bad.any():
-            notes.cells("finite", table, name, np.flatnonzero(bad), what, "fill the cell or remove the row")
+            notes.cells("finite", table, name, np.flatnonzero(bad), what, FILL)
     return None

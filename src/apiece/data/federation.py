@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data import storage
+from apiece.data import statistics, storage
 from apiece.errors import UserError, suggest
 
 FAR_FROM_UNIT = 20.0  # a feature whose mean or spread exceeds this needs scaling
+_WORDS = ("classes", "features", "notes")
 SPLITS = ("train", "validation", "test")
-TASKS = ("classification", "regression", "custom")
+TASKS = ("classification", "regression", "next_character", "custom")
+HITS = ("classification", "next_character")  # tasks in which an answer is right or wrong
 Listed = Sequence[Any] | np.ndarray  # one entry per row
 
 
@@ -85,7 +87,9 @@ class Split:
 class Federation:
     """Clients and their examples, split into train, validation and test; the same clients in the same order in each.
 
-    `y` indexes `classes` when the task is classification. `new` holds clients that never train, in the same schema.
+    `y` indexes `classes` when the task is classification. When it is "next_character", an example is a sequence: x and
+    y are [rows, length] indexes of `classes`, the characters, and y is x one character later. `new` holds clients that
+    never train, in the same schema. `notes` are what a reader of results should know of the data.
     `truth` holds what a generator knows: entries whose name starts with "personal" have one row per client, the others
     belong to all ("center"). Every client has at least one training example.
 
@@ -105,11 +109,13 @@ class Federation:
     new: "Federation | None" = None
     truth: dict[str, np.ndarray] = field(default_factory=dict)
     features: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", np.asarray(self.ids, np.str_))
         object.__setattr__(self, "classes", tuple(self.classes))
         object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "notes", tuple(self.notes))
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}': {suggest(self.task, TASKS)}")
         if self.ids.ndim != 1 or not _all_differ(self.ids):
@@ -129,9 +135,11 @@ class Federation:
             raise UserError(f"the {part} split has {split.clients} clients for {len(self.ids)} ids")
         if split.x.shape[1:] != self.train.x.shape[1:] or split.x.dtype != self.train.x.dtype:
             raise UserError(f"x of the {part} split differs from the train split in shape or dtype")
-        if self.task != "classification":
+        if self.task not in ("classification", "next_character"):
             return
-        if split.y.ndim != 1 or split.y.dtype.kind not in "iu":
+        if self.task == "next_character" and split.y.shape != split.x.shape:
+            raise UserError(f"of the {part} split, x has shape {split.x.shape} and y {split.y.shape}; make them alike")
+        if (self.task == "classification" and split.y.ndim != 1) or split.y.dtype.kind not in "iu":
             raise UserError(f"the labels of the {part} split must be a one-dimensional array of class indexes")
         if split.rows and not 0 <= split.y.min() <= split.y.max() < len(self.classes):
             raise UserError(f"the labels of the {part} split must lie in 0..{len(self.classes) - 1}")
@@ -140,6 +148,11 @@ class Federation:
     def clients(self) -> int:
         """The number of clients that train."""
         return len(self.ids)
+
+    @property
+    def binary(self) -> bool:
+        """Whether there are two classes; the second is the one to find (a disease, a word)."""
+        return self.task == "classification" and len(self.classes) == 2
 
     def index_of(self, client_id: str) -> int:
         """The index of a client by its id.
@@ -187,25 +200,28 @@ class Federation:
         old, new = np.sort(shuffled[held:]), np.sort(shuffled[:held])
         return replace(self.take(old), new=self.take(new))
 
-    def standardized(self) -> "Federation":
+    def standardized(self, keep: Sequence[str] = ()) -> "Federation":
         """Every feature with mean 0 and spread 1 over all training examples; new clients and other splits alike.
 
-        The two numbers a feature needs are sums over clients, so no row has to move. A constant feature becomes 0,
-        uint8 pictures stay as they are.
+        The two numbers a feature needs are sums over clients (`data.statistics`), so no row has to move. A constant
+        feature becomes 0; features named in `keep`, uint8 pictures and characters stay as they are.
 
         >>> rows = np.array([[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]])
         >>> f = from_rows(rows, np.array([0.5, 1.5, 2.5, 3.5]), np.array([0, 0, 1, 1]), shares=(1, 0, 0))
         >>> f.standardized().train.x.tolist()
         [[-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]]
         """
-        if self.train.x.dtype == np.uint8:
+        if self.train.x.dtype.kind != "f":
             return self
         mean, spread = self.scales()
+        if keep:
+            kept = np.isin(self.features, list(keep))
+            mean, spread = np.where(kept, 0.0, mean), np.where(kept, 1.0, spread)
         return self._rescaled(mean, np.where(spread > 0, spread, 1.0))
 
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
         """(mean, standard deviation) of every feature over all training examples."""
-        return self.train.x.mean(0, dtype=np.float64), self.train.x.std(0, dtype=np.float64)
+        return statistics.mean_and_spread(self.train.x, self.train.offsets)
 
     def scale_warnings(self) -> list[str]:
         """A warning if features are far from unit scale: one step size for all of them then crawls or blows up.
@@ -214,7 +230,7 @@ class Federation:
         >>> print(f.scale_warnings()[0].split(";")[0])
         features far from unit scale, up to 60: 'age'
         """
-        if self.train.x.dtype == np.uint8 or self.train.x.ndim != 2 or self.task == "custom":
+        if self.train.x.dtype.kind != "f" or self.train.x.ndim != 2 or self.task == "custom":
             return []
         size = np.maximum(*map(np.abs, self.scales()))
         far = np.flatnonzero(size > FAR_FROM_UNIT)
@@ -265,7 +281,9 @@ class Federation:
             report["classes_per_client"] = _spread(held)
             report["label_skew"] = round(skew, 6)
             report["label_skew_by_chance"] = round(_label_skew(owner, shuffled, self.clients, len(self.classes))[1], 6)
-        return report
+        elif self.task == "next_character":
+            report["characters"] = len(self.classes)
+        return report | ({"notes": list(self.notes)} if self.notes else {})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a folder of `.npy` files and `federation.json`; whole or not at all, and never over something else.
@@ -285,6 +303,7 @@ class Federation:
             "task": self.task,
             "classes": list(self.classes),
             "features": list(self.features),
+            "notes": list(self.notes),
             "truth": sorted(self.truth),
             "new": None,
         }
@@ -311,7 +330,9 @@ class Federation:
 
     @classmethod
     def _opened(cls, folder: Path, described: dict[str, Any], prefix: str) -> "Federation":
-        kinds = {"name": str, "task": str, "classes": list, "features": list, "truth": list, "new": dict | None}
+        kinds: dict[str, Any] = {"name": str, "task": str, "new": dict | None}
+        kinds |= dict.fromkeys(("classes", "features", "notes", "truth"), list)
+        described = {"notes": [], **described}  # folders written before there were notes have none
         for key, kind in kinds.items():
             if key not in described or not isinstance(described[key], kind):
                 raise UserError(f"{folder / storage.DESCRIBED} has no valid '{key}'; the federation is damaged")
@@ -326,7 +347,7 @@ class Federation:
         ids = storage.read(folder, f"{prefix}ids")
         truth = {str(key): storage.read(folder, f"{prefix}truth.{key}") for key in described["truth"]}
         new = cls._opened(folder, described["new"], f"{prefix}new.") if described["new"] is not None else None
-        words: dict[str, Any] = {key: tuple(str(word) for word in described[key]) for key in ("classes", "features")}
+        words: dict[str, Any] = {key: tuple(str(word) for word in described[key]) for key in _WORDS}
         try:
             return cls(described["name"], ids, task=described["task"], truth=truth, new=new, **parts, **words)
         except UserError as error:
@@ -344,9 +365,12 @@ def from_rows(
     features: Sequence[str] = (),
     shares: Sequence[float] = (0.6, 0.2, 0.2),
     split: Listed | None = None,
+    notes: Sequence[str] = (),
     seed: int = 0,
 ) -> Federation:
     """A federation from flat rows, the client index of each row, and labels (`classes` given) or targets.
+
+    Labels of shape [rows, length] are sequences of characters.
 
     Each client's rows are dealt to train, validation and test by `shares` (see `deal`), or by `split`, an array with
     0, 1 or 2 for each row. Rows keep their order within a client and a split.
@@ -376,18 +400,23 @@ def from_rows(
     for i, part in enumerate(SPLITS):
         rows = by_client[number[by_client] == i]
         parts[part] = Split(x[rows], y[rows], offsets_of(np.bincount(client[rows], minlength=clients)))
-    task = "classification" if classes else "regression"
-    return Federation(name, names, task=task, classes=tuple(classes), features=tuple(features), **parts)
+    task = "regression" if not classes else "classification" if y.ndim == 1 else "next_character"
+    words: dict[str, Any] = {"classes": tuple(classes), "features": tuple(features), "notes": tuple(notes)}
+    return Federation(name, names, task=task, **words, **parts)
 
 
-def deal(client: Listed, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0) -> np.ndarray:
+def deal(
+    client: Listed, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0, in_order: bool = False
+) -> np.ndarray:
     """Deal every client's rows to train (0), validation (1) and test (2) by shares, at random.
 
-    Each client keeps at least one row in train; a client with three rows or more has at least one in each split whose
-    share is not zero.
+    `in_order` deals in time instead: a client's first rows train, the last ones test. Each client keeps at least one
+    row in train; a client with three rows or more has at least one in each split whose share is not zero.
 
     >>> np.bincount(deal(np.zeros(10, int), shares=(0.5, 0.3, 0.2))).tolist()
     [5, 3, 2]
+    >>> deal(np.zeros(5, int), in_order=True).tolist()
+    [0, 0, 0, 1, 2]
     """
     share = check_shares(shares)
     owners = np.asarray(client)
@@ -398,7 +427,8 @@ def deal(client: Listed, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 
         excess = np.maximum(wanted.sum(1) - np.maximum(sizes - 1, 0), 0)
         keep = ((sizes >= 3) & (share[1 + column] > 0)).astype(np.int64)
         wanted[:, column] -= np.minimum(excess, np.maximum(wanted[:, column] - keep, 0))
-    shuffled = np.random.default_rng([seed, 0x6465616C]).permutation(len(owners))
+    last_first = np.arange(len(owners))[::-1]
+    shuffled = last_first if in_order else np.random.default_rng([seed, 0x6465616C]).permutation(len(owners))
     order = shuffled[np.argsort(owners[shuffled], kind="stable")]
     owner = owners[order]
     rank = np.arange(len(owners)) - offsets_of(sizes)[:-1][owner]

@@ -10,12 +10,12 @@ that says why. The two Dirichlet schemes share a name in the literature and are 
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import Listed
+from apiece.data.federation import Federation, Listed, from_rows
 from apiece.errors import UserError, suggest
 
 
@@ -194,6 +194,29 @@ def assign(labels: Listed, partition: str, clients: int, *, seed: int = 0, **opt
             raise UserError(f"partition '{partition}' has no option '{key}': {suggest(key, known)}")
     wants_labels = "labels" in inspect.signature(function).parameters
     return function(labels if wants_labels else len(np.asarray(labels)), clients, seed=seed, **given)
+
+
+def partitioned(
+    x: np.ndarray,
+    y: np.ndarray,
+    clients: int,
+    partition: str,
+    *,
+    name: str,
+    classes: Sequence[str],
+    shares: Sequence[float] = (0.6, 0.2, 0.2),
+    notes: Sequence[str] = (),
+    seed: int = 0,
+    **options: Any,
+) -> Federation:
+    """A labelled data set cut into clients: `assign`, then `from_rows`; the options are those of the partition.
+
+    >>> x, y = np.zeros((20, 3), np.uint8), np.arange(20) % 2
+    >>> partitioned(x, y, 4, "iid", name="toy", classes=("even", "odd")).train.sizes.tolist()
+    [3, 3, 3, 3]
+    """
+    client = assign(y, partition, clients, seed=seed, **options)
+    return from_rows(x, y, client, name=name, classes=classes, shares=shares, notes=notes, seed=seed)
 
 
 def _check(n: int, clients: int, min_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Read one file of the user's (CSV, Parquet or NPZ) into named columns, or say in one paragraph why it cannot be."""
+"""Read a file of a user (CSV, Parquet, NPZ or text) into named columns, or say in one paragraph why it cannot be."""
 
 import codecs
 import zipfile
@@ -56,6 +56,8 @@ def read(file: Path, *, text: Sequence[str] = (), delimiter: str = ",") -> Table
         return _parquet(file)
     if kind == ".npz":
         return _npz(file)
+    if kind == ".txt":
+        return _txt(file)
     raise UserError(f"{file} is none of {', '.join(SUFFIXES)}; convert it, or rename it if it is one")
 
 
@@ -230,6 +232,12 @@ def _npz(file: Path) -> Table:
         raise UserError(f"{file} holds no arrays; write them with numpy.savez(file, x=..., y=..., client=...)")
     rows = max((len(array) for array in arrays.values() if array.ndim), default=0)
     return Table(file, list(arrays), rows, lambda name: arrays[name], lambda i: i)
+
+
+def _txt(file: Path) -> Table:
+    _check_utf8(file)
+    text = np.array([file.read_text("utf-8-sig")], object)  # universal line ends
+    return Table(file, ["text"], 1, lambda name: text, lambda i: 1)
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data import synthetic
-from apiece.data.federation import Federation, from_rows
-from apiece.data.partition import assign
+from apiece.data import hub, real, synthetic
+from apiece.data.fashion import fashion_mnist
+from apiece.data.federation import Federation
+from apiece.data.partition import partitioned
 from apiece.errors import UserError, suggest
 
 
@@ -33,13 +34,24 @@ def digits(
     from sklearn.datasets import load_digits  # here, because importing scikit-learn takes a second
 
     x, y = load_digits(return_X_y=True)
-    client = assign(y, partition, clients, seed=seed, alpha=alpha, k=k, exponent=exponent, min_size=min_size)
     pixels = (x.astype(np.int64) * 255 // 16).astype(np.uint8)
-    names = tuple(str(c) for c in range(10))
-    return from_rows(pixels, y, client, name="digits", classes=names, shares=shares, seed=seed)
+    return partitioned(
+        pixels,
+        y,
+        clients,
+        partition,
+        name="digits",
+        classes=[str(c) for c in range(10)],
+        shares=shares,
+        seed=seed,
+        alpha=alpha,
+        k=k,
+        exponent=exponent,
+        min_size=min_size,
+    )
 
 
-SOURCES: dict[str, Callable[..., Federation]] = {
+MADE: dict[str, Callable[..., Federation]] = {  # by formulas, or from what a dependency carries
     "digits": digits,
     "quadratics": synthetic.quadratics,
     "linear": synthetic.linear,
@@ -49,6 +61,23 @@ SOURCES: dict[str, Callable[..., Federation]] = {
     "bernoulli_means": synthetic.bernoulli_means,
     "many": synthetic.many,
 }
+READ: dict[str, Callable[..., Federation]] = {  # from files that a user has, or fetches
+    "mnist_by_writer": real.mnist_by_writer,
+    "cifar10_subset": real.cifar10_subset,
+    "shakespeare_roles": real.shakespeare_roles,
+    "har_by_subject": real.har_by_subject,
+    "audiomnist_by_speaker": real.audiomnist_by_speaker,
+    "heart_by_hospital": real.heart_by_hospital,
+    "school_by_school": real.school_by_school,
+    "vehicle_by_sensor": real.vehicle_by_sensor,
+    "fashion_mnist": fashion_mnist,
+    "femnist": hub.femnist,
+    "mnist": hub.mnist,
+    "cifar10": hub.cifar10,
+    "cifar100": hub.cifar100,
+    "shakespeare": hub.shakespeare,
+}
+SOURCES = MADE | READ
 
 
 def source(name: str, **options: Any) -> Federation:

@@ -55,9 +55,10 @@ def score_models(
             def score(k: Any, out: tuple) -> tuple:
                 got = outcomes(model, whole(data, k * chunk, chunk))
                 put = lambda o, g: lax.dynamic_update_slice(o, g.astype(o.dtype), (k * chunk,))
-                return put(out[0], got[0]), put(out[1], got[1])
+                return tuple(put(o, g) for o, g in zip(out, got, strict=True))
 
-            return lax.fori_loop(0, -(-size // chunk), score, (blank, blank))
+            numbers = len(jax.eval_shape(lambda: outcomes(model, whole(data, 0, chunk))))
+            return lax.fori_loop(0, -(-size // chunk), score, (blank,) * numbers)
 
         return each(one, who, who[2] > 0, sequential)
 

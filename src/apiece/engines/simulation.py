@@ -131,8 +131,7 @@ class Simulation(abc.ABC):
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Per split: (loss, error) of every example of these clients under their own model, client after client."""
         group = round_up(group, self.mesh.size)
-        nothing = np.zeros(0, np.float32)
-        found: dict[str, list] = {name: [(nothing, nothing)] for name in splits}
+        found: dict[str, list] = {name: [] for name in splits}
         for models, who in self._personal_groups(run, ids, group):
             for name, split in splits.items():
                 start, size = padded((split.starts[who], split.sizes[who]), group)
@@ -140,8 +139,11 @@ class Simulation(abc.ABC):
                 scores = score_models(models, split.x, split.y, start, size, **how)
                 inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
                 found[name].append(tuple(on_host(score)[: len(who)][inside] for score in scores))
-        join = lambda pairs, k: np.concatenate([pair[k] for pair in pairs])
-        return {name: (join(pairs, 0), join(pairs, 1)) for name, pairs in found.items()}
+        nothing = (np.zeros(0, np.float32),) * 2  # nobody was asked
+        return {
+            name: tuple(map(np.concatenate, zip(*parts, strict=True))) if parts else nothing
+            for name, parts in found.items()
+        }
 
     # The parts of a run that engines share, on the host.
 

@@ -4,8 +4,42 @@
 columns, `interval` and `paired_interval` speak over seeds, `hurt` says who is worse off than alone.
 """
 
+from apiece.evaluate.binary import (
+    auc,
+    binary_per_client,
+    false_accepts,
+    has_both_classes,
+    rates,
+    summarize_defined,
+    threshold,
+)
 from apiece.evaluate.clients import per_client, sizes_of
 from apiece.evaluate.hurt import Hurt, hurt
 from apiece.evaluate.metrics import Interval, interval, paired_interval, r2, summarize
+from apiece.evaluate.regression import has_variance, r2_per_client, rmse, rmse_per_client
+from apiece.evaluate.tasks import binary_metrics, regression_metrics
 
-__all__ = ["Hurt", "Interval", "hurt", "interval", "paired_interval", "per_client", "r2", "sizes_of", "summarize"]
+__all__ = [
+    "Hurt",
+    "Interval",
+    "auc",
+    "binary_metrics",
+    "binary_per_client",
+    "false_accepts",
+    "has_both_classes",
+    "has_variance",
+    "hurt",
+    "interval",
+    "paired_interval",
+    "per_client",
+    "r2",
+    "r2_per_client",
+    "rates",
+    "regression_metrics",
+    "rmse",
+    "rmse_per_client",
+    "sizes_of",
+    "summarize",
+    "summarize_defined",
+    "threshold",
+]

@@ -193,7 +193,7 @@ def _record(
         "model": place.model.name,
         "federation": place.federation.summary(),
         "methods": methods,
-        "notes": place.federation.scale_warnings() + notes,
+        "notes": [*place.federation.notes, *place.federation.scale_warnings(), *notes],
     }
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from apiece.evaluate import hurt, interval, paired_interval, per_client, r2, summarize
+from apiece.data.federation import HITS
+from apiece.evaluate import binary_metrics, hurt, interval, paired_interval, per_client, regression_metrics, summarize
 from apiece.experiment.folder import replacing
 from apiece.experiment.setup import Arena
 from apiece.experiment.trial import Outcome, finite
@@ -37,14 +38,18 @@ def _summary(place: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
         per = finite(per_client(values, offsets))
         sizes = np.diff(offsets)[chosen]
         name, score, higher = kind, per[chosen], False
-        if kind == "error" and place.federation.task == "classification":
+        if kind == "error" and place.federation.task in HITS:
             name, score, higher = "accuracy", 1 - score, True
         result[name] = summarize(score, sizes, higher, train_sizes=train_sizes)
-    if place.federation.task == "regression":
-        errors, offsets = outcome.scores(split, "error")
-        mine = np.repeat(chosen, np.diff(offsets))
-        result["r2"] = r2(finite(errors[mine]), _targets(place, split, outcome.judged)[mine])
-    return result
+    regression = place.federation.task == "regression"
+    kind, of_task = ("error", regression_metrics) if regression else ("margin", binary_metrics)
+    if f"{split}_{kind}" not in outcome.arrays or not (regression or place.federation.binary):
+        return result
+    values, offsets = outcome.scores(split, kind)
+    mine = np.repeat(chosen, np.diff(offsets))
+    ends = np.concatenate([[0], np.cumsum(np.diff(offsets)[chosen])])
+    targets = _targets(place, split, outcome.judged)[mine]
+    return result | of_task(finite(values[mine]), targets, ends, train_sizes)
 
 
 def _targets(place: Arena, split: str, judged: np.ndarray) -> np.ndarray:
@@ -155,7 +160,7 @@ def write_rounds(path: Path, trials: Trials) -> None:
 def write_clients(path: Path, place: Arena, trials: Trials) -> None:
     """clients.parquet: one row per method, seed and client, its gains over the baselines in points."""
     tables = []
-    test = "accuracy" if place.federation.task == "classification" else "error"
+    test = "accuracy" if place.federation.task in HITS else "error"
     scale = error_scale(place, next(iter(next(iter(trials.values())).values())))
     for name, by_seed in trials.items():
         for seed, outcome in by_seed.items():

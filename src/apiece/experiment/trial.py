@@ -84,10 +84,12 @@ def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples
     old = _sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     arrays: dict[str, np.ndarray] = {}
-    for part, (loss, error) in engine.outcomes(run, judged, place.objective.outcomes, splits).items():
+    ask = place.objective.margins if place.federation.binary else None
+    for part, (loss, error, *margin) in engine.outcomes(run, judged, ask or place.objective.outcomes, splits).items():
         sizes = splits[part].sizes[judged]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
+        arrays |= {f"{part}_margin": each for each in margin}
     return judged, arrays
 
 

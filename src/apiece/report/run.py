@@ -26,6 +26,7 @@ class Metric(NamedTuple):
 
 METRICS = {
     "classification": Metric("accuracy", "accuracy", "%", 100.0, True, 1),
+    "next_character": Metric("accuracy", "accuracy", "%", 100.0, True, 1),
     "regression": Metric("error", "mean squared error", "", 1.0, False, None),
     "custom": Metric("error", "loss", "", 1.0, False, None),
 }
