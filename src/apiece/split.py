@@ -20,6 +20,7 @@ a pytree (JAX sees no leaf in None) and `join` undoes it.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import jax
@@ -54,28 +55,29 @@ def under(*prefixes: str) -> Part:
     return lambda path: any(path == p or path.startswith(p + "/") for p in prefixes)
 
 
-def layers(names: Sequence[str]) -> list[str]:
-    """The layers that parameters of these paths form, first to last.
+def layers(names: Sequence[str], listed: bool = False) -> list[str]:
+    """The layers that parameters of these paths form, first to last; `listed`: the names are in that order already.
 
     >>> layers(["hidden10/w", "hidden2/b", "hidden2/w", "norm/scale", "out/w", "embed/w"])
     ['embed', 'hidden2', 'hidden10', 'out']
     """
     plain = (name for name in names if not (_named(NORM)(name) or _named(ADAPTER)(name)))
-    return sorted({name.rpartition("/")[0] for name in plain}, key=_place)
+    found = list(dict.fromkeys(name.rpartition("/")[0] for name in plain))
+    return found if listed else sorted(found, key=_place)
 
 
-def part(words: str, names: Sequence[str]) -> Part:
-    """The part of a model that the words mean; `names` are the paths of all its parameters.
+def part(words: str, names: Sequence[str], listed: bool = False) -> Part:
+    """The part of a model that the words mean; `names` are the paths of all its parameters (see `layers`).
 
     >>> mine = part("output", ["hidden0/w", "out/b", "out/w"])
     >>> mine("out/b"), mine("hidden0/w")
     (True, False)
     """
     if words.startswith("not "):
-        other = part(words.removeprefix("not ").strip(), names)
+        other = part(words.removeprefix("not ").strip(), names, listed)
         return lambda path: not other(path)
     if words in ("input", "output"):
-        order = layers(names) or [""]
+        order = layers(names, listed) or [""]
         layer = order[0 if words == "input" else -1]
         plain = lambda path: not (_named(NORM)(path) or _named(ADAPTER)(path))
         return lambda path: path.rpartition("/")[0] == layer and plain(path)
@@ -92,7 +94,8 @@ def split(params: Params, private: str | Part) -> tuple[Params, Params]:
     ({'hidden': {'w': 1.0}, 'out': {'w': None}}, {'hidden': {'w': None}, 'out': {'w': 2.0}})
     """
     names = paths(params)
-    mine = part(private, names) if isinstance(private, str) else private
+    listed = isinstance(params, OrderedDict)  # a torch module's, in its own order
+    mine = part(private, names, listed) if isinstance(private, str) else private
     rule = f"private = '{private}'" if isinstance(private, str) else "this rule"
     if not any(mine(name) for name in names):
         near = "" if not isinstance(private, str) or private in WORDS else f" ({suggest(private, [*WORDS, *names])})"

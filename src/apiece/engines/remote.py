@@ -17,6 +17,7 @@ from apiece.engines.cohort import Participation
 from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
 from apiece.engines.faults import Faults
 from apiece.errors import UserError
+from apiece.models.failures import raise_failures
 from apiece.protocol import Cohort, Data, Params, Tree
 
 MOST = 2**31 - 1  # rounds, and examples that a client may claim
@@ -124,7 +125,8 @@ class ClientHalf:
         message, round = self._read(wire)
         key = key_of(keys(self.terms.seed).client, round, self.i)
         known, client = self._memory(message)
-        self.client, reply = self.terms.enter(known, client, message, self.data, key, round)
+        self.client, reply = jax.block_until_ready(self.terms.enter(known, client, message, self.data, key, round))
+        raise_failures()
         return encode(self.terms.reply, reply, {"round": int(round), "examples": int(self.data.size)})
 
     def personal(self, wire: bytes, visits: int = 1) -> Params:
@@ -132,7 +134,9 @@ class ClientHalf:
         message, round = self._read(wire)
         key = key_of(keys(self.terms.seed).personal, round, self.i)
         known, client = self._memory(message)
-        return self.terms.use(known, client, message, self.data, key, round, visits)
+        model = jax.block_until_ready(self.terms.use(known, client, message, self.data, key, round, visits))
+        raise_failures()
+        return model
 
     def forget(self) -> None:
         """Lose all memory; the next message enrolls again."""

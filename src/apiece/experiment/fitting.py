@@ -99,6 +99,7 @@ def fit(
     """
     federation = federation or setup.federation_of(make_spec({}).data)
     plan = make_spec({"train": {"rounds": rounds, **train}, "seeds": [seed]}, "fit").train
+    objective = objective or getattr(model, "objective", None)  # a torch module brings its own loss
     model = (
         setup.model_of(ModelSpec(), federation) if model is None else accept(model, jnp.asarray(federation.train.x[:1]))
     )

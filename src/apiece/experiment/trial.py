@@ -17,6 +17,7 @@ from apiece.evaluate import per_client
 from apiece.experiment import folder
 from apiece.experiment.setup import Arena
 from apiece.experiment.spec import TrainSpec
+from apiece.models.failures import raise_failures
 from apiece.protocol import Method
 from apiece.robust import guard_of, rejections
 
@@ -67,6 +68,7 @@ def train(
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
         jax.block_until_ready(run.server)
+        raise_failures()
         seconds += time.monotonic() - began
         curve.append(_look(engine, run, place, watched, splits["validation"], seconds))
         tick(run.round - before)
