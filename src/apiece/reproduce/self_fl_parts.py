@@ -35,7 +35,8 @@ def adjustments() -> list[Claim]:
         found = {part: samples.reshape(len(SETTINGS), -1)[k] for part, samples in own.items()}
         rest = min((found[part] for part in ("steps", "weights")), key=np.mean)
         ratio = ratio_of(found["start"], rest)
-        name = f"case {case}, C = {share:g}: the start adjusted alone: own error over that with steps or weights alone"
+        what = "the start adjusted alone: own error over the least with steps or weights alone"
+        name = f"case {case}, C = {share:g}, {what}"
         claims.append(stated(name, "below 1: it contributes most", ratio, ratio.value < 1, source="here"))
     return claims
 
@@ -46,6 +47,6 @@ def one_client_a_round(everybody: np.ndarray) -> list[Claim]:
     smooth, plain = (ratio_of(errors(alone, smoothing=on)[0], everybody) for on in (True, False))
     what = "case 1, one client of 20 a round: shared error after 200 rounds over that at C = 1"
     return [
-        stated(f"{what}, smoothed (published for C = 0.02)", "slow: above 2", smooth, smooth.interval[0] > 2),
+        stated(f"{what}, smoothed, above 2 (published for C = 0.02)", "slow", smooth, smooth.interval[0] > 2),
         stated(f"{what}, unsmoothed", "below 2", plain, plain.interval[1] < 2, source="here"),
     ]
