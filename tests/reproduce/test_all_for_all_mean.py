@@ -38,18 +38,19 @@ def test_alone_everybody_has_its_running_mean():
     np.testing.assert_allclose(models, [RUN.samples[:t].mean(0) for t in LOOKS], atol=1e-12)
 
 
-def test_phases_are_the_theorys():
+@pytest.mark.parametrize("length", [1.0, 0.5])
+def test_phases_are_the_theorys_or_so_many_times_as_long(length):
     x, left, q, expected = np.full(100, 0.5), 0, -1, []
     for t in range(30):
         if not left:
             q += 1
             share = filter_of(RUN.b, 0.5 / 2**q)
             lr = pace(share, 0.5 / 2**q)[1]
-            left = int(np.ceil(np.log(4) / lr))
+            left = int(np.ceil(length * np.log(4) / lr))
         x = x - lr * share @ share.T @ (x - RUN.samples[t])
         left -= 1
         expected += [x] if t + 1 in LOOKS else []
-    np.testing.assert_allclose(followed(coins.in_phases([RUN]), [RUN], LOOKS)[0], expected, atol=1e-9)
+    np.testing.assert_allclose(followed(coins.in_phases([RUN], length), [RUN], LOOKS)[0], expected, atol=1e-9)
 
 
 def test_the_balanced_precision_is_the_least_that_covers_the_noise_and_the_engine_follows_it():

@@ -39,6 +39,7 @@ def test_every_estimator_is_its_closed_form(setting):
         "local_ridge": linear.local_ridge(xs, ys, lam),
         "true_ftfa": each(linear.fine_tuned, truth["center"]),
         "true_rtfa": each(linear.ridge_tuned, truth["center"], lam),
+        "true_best_rtfa": each(linear.ridge_tuned, truth["center"], best[0]),
         "best_rtfa": linear.rtfa(xs, ys, best[0]),
         "best_local_ridge": linear.local_ridge(xs, ys, best[1]),
     }

@@ -7,6 +7,7 @@ import pytest
 
 from apiece.data import synthetic
 from apiece.reproduce import clup_convergence
+from apiece.reproduce.clup_noise import distances, equal_curvatures
 from apiece.reproduce.clup_problem import (
     Problem,
     by_theory,
@@ -81,3 +82,10 @@ def test_a_faster_contraction_than_the_reference_would_be_noticed():
     assert all(row.holds for row in rows) and len(rows) == 8
     measured = [row.ours for row in rows if row.source == "reference"]
     np.testing.assert_allclose(measured, list(clup_convergence.MEASURED.values()), atol=6e-4)
+
+
+def test_without_noise_small_steps_and_batches_lead_to_the_solution_and_noise_keeps_away():
+    p = equal_curvatures(together([problem(0, clients=4, features=3, mu=0.5)] * 2))
+    noise = np.random.default_rng(0).normal(size=(1, 4, 64, 3)) * np.array([0.0, 1.0])[:, None, None, None]
+    still, noisy = distances(p, noise - noise.mean(2, keepdims=True), np.ones(2), np.full(2, 0.1))
+    assert still[-1] < 1e-8 < 1e-5 < noisy[-30:].mean()

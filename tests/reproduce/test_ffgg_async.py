@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from apiece.engines.arrivals import Speeds
-from apiece.reproduce.slow_clients import ACTIVE, CLIENTS, PACE, Federation, problems
+from apiece.reproduce.slow_clients import ACTIVE, CLIENTS, PACE, Federation, best, problems, pull
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -18,9 +18,9 @@ def test_the_clients_pull_as_stated():
     assert spectrum.min() > -1e-12 and spectrum.max() <= 1
     assert 0.3 < (spectrum < 1e-9).mean() < 0.7
     np.testing.assert_array_equal(made.j[:2], made.j[2:])
-    assert made.pull(0, made.best(0, np.full(CLIENTS, 1 / CLIENTS))) < 1e-12
-    assert made.pull(0, made.best(0, np.eye(CLIENTS)[:8].mean(0))) < 1e-10  # whose mean it is matters only if apart
-    assert made.pull(2, made.best(2, np.eye(CLIENTS)[:8].mean(0))) > 1e-3
+    assert pull(made, 0, best(made, 0, np.full(CLIENTS, 1 / CLIENTS))) < 1e-12
+    assert pull(made, 0, best(made, 0, np.eye(CLIENTS)[:8].mean(0))) < 1e-10  # whose mean it is matters only if apart
+    assert pull(made, 2, best(made, 2, np.eye(CLIENTS)[:8].mean(0))) > 1e-3
 
 
 def test_a_run_is_the_journal_played():
@@ -44,4 +44,4 @@ def test_waiting_takes_the_time_of_the_slowest():
     federation = Federation(made.f)
     trace = federation.trace(federation.waiting(5), 0, 0, 20, 1.0)
     assert trace.clock[-1] > 20 * 10  # of eight clients some are slow: a round takes about twenty
-    assert made.pull(0, trace.theta[-1]) < made.pull(0, trace.theta[0]) / 10
+    assert pull(made, 0, trace.theta[-1]) < pull(made, 0, trace.theta[0]) / 10

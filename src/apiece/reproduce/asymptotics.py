@@ -24,6 +24,7 @@ from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.linear_clients import Setting, risks
 from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
 from apiece.theory import asymptotics, linear, printed
+from apiece.theory.crossovers import worth_of_the_centre
 
 SEVEN = ("fed_avg", "ftfa", "rtfa", "maml_fl", "pfedme", "local", "local_ridge")
 SETTINGS = (
@@ -48,7 +49,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
         found.append(risks(*job, seed=k))
     main, sweep = found[: len(SETTINGS)], found[len(SETTINGS) :]
     claims = [claim for setting, seen in zip(SETTINGS, main, strict=True) for claim in _against_theory(setting, seen)]
-    claims += _orders(main) + _crossing(sweep[len(RATIOS) :])
+    claims += _orders(main) + _crossing(sweep[len(RATIOS) :]) + _worth_of_the_centre(features, clients)
     watch("methods on the engine", len(jobs), len(jobs))
     claims += _where_methods_end()
     settings = dict(
@@ -117,6 +118,24 @@ def _crossing(found: list[dict[str, np.ndarray]]) -> list[Claim]:
         name = f"ftfa minus fed_avg at noise {noise} (they cross at {limit:.3f}): difference of risks"
         rows.append(stated(name, "below 0" if better else "above 0", gap, right))
     return rows
+
+
+def _worth_of_the_centre(features: int, clients: int, norm: float = 0.5) -> list[Claim]:
+    """RTFA at its best minus ridge alone at its best is -C (rho^2 - r^2) to first order, and rho^2 - r^2 = norm^2."""
+    gamma, radius, noise = 2.0, 1.0, 1.0
+    near = 1e-4
+    risk = lambda length: asymptotics.best_risk(gamma, length, noise)
+    slope = (risk(radius) - risk(np.sqrt(radius**2 + near))) / near
+    first, last = (-worth_of_the_centre(gamma, length, noise) for length in (radius, np.hypot(radius, norm)))
+    seen = risks(Setting("", gamma, 1.0, radius, noise, norm), features, clients, seed=100)
+    gap = mean_of((seen["true_best_rtfa"] - seen["best_local_ridge"]) / norm**2)
+    name = "rtfa minus local_ridge, both at the best lam, by rho^2 - r^2 (d/n = 2, r = noise = 1):"
+    return [
+        within(f"{name} C", -0.674437, first, by=5e-7, source="reference"),
+        within(f"{name} of the formulas, rho near r", first, slope, by=1e-4, source="theory"),
+        stated(f"{name} simulated, true centre, rho^2 - r^2 = {norm**2:g}", f"{first:.3f} to {last:.3f}", gap,
+               gap.interval[0] <= last and gap.interval[1] >= first, source="theory"),
+    ]  # fmt: skip
 
 
 def half_squared_error(w: Any, batch: Batch, key: Any) -> Any:

@@ -51,7 +51,7 @@ def statistics(found: dict[Any, Swept], seeds: int) -> tuple[list[Claim], list[P
     shared = _error(np.broadcast_to(pooled(every)[:, None], every.b.shape), every)
     above = lambda j: mean_of((error[0, j] - shared) / shared.mean())
     name = f"alike clients: Corollary 1's lam = {rule[0.02]:.1f} suffices: error above the pooled model's, share of it"
-    rows.append(stated(name, "at most 0.02", above(-1), above(-1).value <= 0.02))
+    rows.append(stated(name, "at most 0.02", above(-1), above(-1).value <= 0.02, source="here"))
     name = "alike clients: lam = 10, far below the rule, nearly does: error above the pooled model's, share of it"
     nearly = ERRORS[0.02][3] / ERRORS[0.02][-1] - 1
     rows.append(within(name, nearly, above(3), by=0.005, source="reference"))
@@ -60,7 +60,7 @@ def statistics(found: dict[Any, Swept], seeds: int) -> tuple[list[Claim], list[P
     name = (
         f"distant clients (radius 0.5): Corollary 1's lam = {rule[0.5]:.2f} is good: error over the least on the grid"
     )
-    rows.append(stated(name, "at most 1.1", ratio, ratio <= 1.1))
+    rows.append(stated(name, "at most 1.1", ratio, ratio <= 1.1, source="here"))
     return rows, []
 
 

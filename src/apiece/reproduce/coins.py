@@ -100,10 +100,14 @@ def as_one(hyper: dict[str, Any], round: Any) -> Method:
     return CATALOG["fed_avg"](toss(round), steps=1, lr=1 / (round + 1), batch=0)
 
 
-def in_phases(runs: Sequence[Tosses]) -> Build:
-    """All-for-all with the theory's steps and phases: L = mu = 1, sigma^2 = 1/4, eps from 1/2 on."""
+def in_phases(runs: Sequence[Tosses], length: float = 1.0) -> Build:
+    """All-for-all with the theory's steps and phases: L = mu = 1, sigma^2 = 1/4, eps from 1/2 on.
+
+    length: phases so many times as long, with the same steps.
+    """
     every = jnp.asarray(np.stack([tosses.b for tosses in runs]))
-    theory = dict(eps=0.5, smoothness=1.0, convexity=1.0, noise=NOISE)
+    # A phase has ln 4 / (mu step) rounds, and the step goes by mu / sigma^2.
+    theory = dict(eps=0.5, smoothness=1.0, convexity=1 / length, noise=NOISE / length)
     return lambda hyper, round: CATALOG["all_for_all"](toss(round), bias=every[jnp.int32(hyper["which"])], **theory)
 
 

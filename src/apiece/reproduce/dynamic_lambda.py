@@ -17,7 +17,7 @@ import numpy as np
 
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.lam_runs import CLIENTS, FEATURES, GRID, HELD, MU, TRAIN, L, dynamic_runs, federation, fixed_runs
-from apiece.reproduce.verdict import Claim, Mean, Reproduction, Watch, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Mean, Reproduction, Watch, mean_of, ratio_of, stated, within
 
 RADII, SEEDS = (0.1, 1.0, 3.0), 8
 ROUNDS = (1, 2, 5, 10, 20, 40, 60)
@@ -75,16 +75,6 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     return Reproduction(claims, _figure(found, cold), settings)
 
 
-def ratio(above: np.ndarray, below: np.ndarray) -> Mean:
-    """mean(above) / mean(below) over paired repetitions, its interval by linearization.
-
-    >>> ratio(np.array([2.0, 4.0, 6.0]), np.array([1.0, 2.0, 3.0])).interval
-    (2.0, 2.0)
-    """
-    value = above.mean() / below.mean()
-    return mean_of(value + (above - value * below) / below.mean())
-
-
 def _final(R: float, runs: Runs) -> list[Claim]:
     """The end against the best fixed lam, as judged by the true models and by the held-out examples of each seed."""
     oracle = int(np.argmin(runs.fixed[:, :, -1].mean(1)))
@@ -95,15 +85,19 @@ def _final(R: float, runs: Runs) -> list[Claim]:
     }
     claims = []
     for what, errors in against.items():
-        found = ratio(runs.dynamic[:, -1], errors)
-        claims.append(stated(f"R = {R:g}: final error over that of {what}", "within 10%", found, found.value <= 1.1))
+        found = ratio_of(runs.dynamic[:, -1], errors)
+        claims.append(
+            stated(
+                f"R = {R:g}: final error over that of {what}", "within 10%", found, found.value <= 1.1, source="here"
+            )
+        )
     return claims
 
 
 def _envelope(runs: Runs) -> list[Mean]:
     """Round by round: the dynamic run's error over that of the fixed lam that is best in that round."""
     best = np.argmin(runs.fixed.mean(1), axis=0)
-    return [ratio(runs.dynamic[:, t], runs.fixed[best[t], :, t]) for t in range(runs.dynamic.shape[1])]
+    return [ratio_of(runs.dynamic[:, t], runs.fixed[best[t], :, t]) for t in range(runs.dynamic.shape[1])]
 
 
 def _on_the_way(R: float, runs: Runs) -> Claim:
@@ -119,7 +113,7 @@ def _without_radius(found: dict[float, Runs]) -> Claim:
     typical = [GRID[int(np.median(stages)) - 1] for stages in last]
     words = ", ".join(f"{lam:g}" for lam in typical)
     name = "without knowing R it ends with a smaller lam for a larger R (lam at R = .1, 1, 3)"
-    return stated(name, "yes", words, (np.diff(last, axis=0) < 0).all())
+    return stated(name, "yes", words, (np.diff(last, axis=0) < 0).all(), source="here")
 
 
 def _trade_off(alike: Runs, cold: np.ndarray) -> list[Claim]:
@@ -148,7 +142,7 @@ def _reference(found: dict[float, Runs]) -> list[Claim]:
         claims.append(same_digits(f"R = {R:g}, dynamic_lambda", DYNAMIC[R], runs.dynamic.mean(0)))
     converged = {R: runs for R, runs in found.items() if runs.dynamic.shape[1] == ROUNDS[-1]}
     for R, runs in converged.items():
-        final = ratio(runs.dynamic[:, -1], runs.fixed[np.argmin(runs.fixed[:, :, -1].mean(1)), :, -1])
+        final = ratio_of(runs.dynamic[:, -1], runs.fixed[np.argmin(runs.fixed[:, :, -1].mean(1)), :, -1])
         name = f"R = {R:g}: final error over that of the best fixed lam, to two digits"
         claims.append(within(name, FINAL_RATIO[R], final, by=0.0051, source="reference"))
     early = _envelope(found[0.1])

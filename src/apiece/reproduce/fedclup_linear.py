@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce import clup_convergence, clup_statistics
+from apiece.reproduce import clup_convergence, clup_noise, clup_statistics
 from apiece.reproduce.clup_problem import Swept, by_theory, rounds_until, swept
 from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
 from apiece.theory import clup
@@ -35,9 +35,9 @@ ENOUGH = 1e-10
 
 
 def run(quick: bool, watch: Watch) -> Reproduction:
-    """One sweep of FedCLUP, and then the questions; quick leaves L2GD out, which takes long to compile."""
+    """One sweep of FedCLUP, and then the questions; quick leaves out two that take long to compile."""
     seeds = 3 if quick else 10
-    questions = {what: question for what, question in QUESTIONS.items() if not (quick and what == "L2GD")}
+    questions = {what: question for what, question in QUESTIONS.items() if not (quick and what in SLOW)}
     watch("sweep over lam and kappa", 0, len(questions) + 1)
     by_case = {(kappa, lam): (1 / kappa, by_theory(lam, 1 / kappa)) for kappa, lam in CASES}
     found = swept(by_case | clup_convergence.JOBS, seeds, rounds=250)
@@ -128,12 +128,14 @@ def _speed_panels(rounds: dict[tuple, np.ndarray], steps: dict[tuple, int], erro
     return panels
 
 
+SLOW = ("L2GD", "mini-batches")
 QUESTIONS: dict[str, Callable[[dict[Any, Swept], int], Found]] = {
     "rounds and gradients": _speed,
     "fixed points": clup_convergence.ends,
     "contraction": clup_convergence.contraction,
     "AL2SGD+": clup_convergence.accelerated,
     "L2GD": clup_convergence.neighbourhood,
+    "mini-batches": clup_noise.mini_batches,
     "statistical error": clup_statistics.statistics,
     "cold start": clup_statistics.cold_start,
 }

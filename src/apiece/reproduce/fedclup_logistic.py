@@ -189,11 +189,13 @@ def _as_printed(bench: Bench) -> list[Claim]:
     name = "{}: norm of the median client's own fit, 5,000 steps over 1,000"
     center = "{}: share of mean |w_k|^2 that is common to the clients"
     return [
-        stated(name.format("labels y = argmax, as printed"), "1 (a finite optimum)", growth[1], growth[1] < 1.1),
+        stated(name.format("labels y = argmax, as printed"), "1 (a finite optimum)", growth[1], growth[1] < 1.1,
+               source="here"),
         stated(name.format("labels drawn"), "1 (a finite optimum)", growth[0], growth[0] < 1.1, source="theory"),
-        stated(center.format("w_k ~ N(0, .5), as printed"), "a centre to share", share, share.interval[1] > 0.5),
+        stated(center.format("w_k ~ N(0, .5), as printed"), "a centre to share", share, share.interval[1] > 0.5,
+               source="here"),
         stated(center.format("w_k = w_0 + .5 u_k"), 0.8, ours, abs(ours - 0.8) < 1e-9, source="theory"),
-    ]
+    ]  # fmt: skip
 
 
 def common_share(models: np.ndarray) -> float:

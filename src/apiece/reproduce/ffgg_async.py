@@ -17,6 +17,7 @@ from apiece.engines.arrivals import POLICIES
 from apiece.engines.asynchronous import Asynchronous
 from apiece.engines.vectorized import Vectorized
 from apiece.report.figure import Figure, Line, Panel
+from apiece.reproduce.private_quadratics import Problems
 from apiece.reproduce.slow_clients import (
     ACTIVE,
     CLIENTS,
@@ -24,9 +25,10 @@ from apiece.reproduce.slow_clients import (
     SHARED,
     SMOOTHNESS,
     Federation,
-    Problems,
     Trace,
+    best,
     problems,
+    pull,
 )
 from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
 from apiece.theory.ffgg import late_step
@@ -57,7 +59,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
         traces[way, optima] = [federation.trace(engines[way], first + k, k, lengths[way], lr) for k in range(count)]
     pulls = {
         (way, optima): np.array([
-            [made.pull(OPTIMA.index(optima) * count + k, theta) for theta in trace.theta]
+            [pull(made, OPTIMA.index(optima) * count + k, theta) for theta in trace.theta]
             for k, trace in enumerate(found)
         ])
         for (way, optima), found in traces.items()
@@ -82,8 +84,9 @@ def _shared_claims(pulls: dict, traces: dict) -> list[Claim]:
     replies = int(traces["new", "shared"][0].heard.sum())
     done = [values[len(values) // 3] < EXACT for values in pulls["same", "shared"]]
     assert 3 * replies == traces["same", "shared"][0].heard.sum()
+    said = {"new": "'new'", "same": "'same' (named in the prose only)"}
     return [
-        *(stated(f"optimum shared, policy '{policy}': |F| at the end (largest of all repetitions)", "0", end,
+        *(stated(f"optimum shared, policy {said[policy]}: |F| at the end (largest of all repetitions)", "0", end,
                  end < EXACT) for policy, end in ends.items()),
         stated("optimum shared, policy 'same': share of repetitions there after as many replies as 'new' has", 1.0,
                float(np.mean(done)), all(done), source="reference"),
@@ -101,7 +104,7 @@ def _apart_claims(pulls: dict, traces: dict, made: Problems) -> list[Claim]:
 
         def distance(weights: list[NDArray], thetas: list[NDArray] = thetas) -> NDArray:
             pairs = enumerate(zip(thetas, weights, strict=True), start=len(thetas))
-            return np.array([np.linalg.norm(theta - made.best(k, weight)) for k, (theta, weight) in pairs])
+            return np.array([np.linalg.norm(theta - best(made, k, weight)) for k, (theta, weight) in pairs])
 
         stalls[policy] = pulls[policy, "apart"][:, -last:].mean(1)
         far[policy] = distance([fast_half] * len(found)) / distance([everybody] * len(found))
@@ -111,7 +114,7 @@ def _apart_claims(pulls: dict, traces: dict, made: Problems) -> list[Claim]:
         name = f"optima apart, policy '{policy}'"
         alike = reference / 3 <= stall.value <= 3 * reference
         claims += [
-            stated(f"{name}: stalls at |F|", "above 0", stall, stall.interval[0] > 0.01),
+            stated(f"{name}: stalls at |F|", "above 0", stall, stall.interval[0] > 0.01, source="reference"),
             stated(f"{name}: |F|, up to a factor of 3", reference, stall, alike, source="reference"),
             stated(f"policy '{policy}': share of replies from the fast half", 0.5 if evenly else "above 0.5", fast,
                    abs(fast.value - 0.5) < 0.02 if evenly else fast.interval[0] > 0.5, source="theory"),

@@ -8,7 +8,8 @@ o_m are one and the same, or apart by a normal of standard deviation 0.5 in each
 distance to the optimum of the honest clients. Sign flip sends -3 times the honest mean, inner product -0.5 times, noise
 has standard deviation 10, mimic copies one honest client, and target flip works honestly on negated targets (label
 flip is for classes, of which there are none). Krum and mixing know that there are four liars, trimming drops four,
-clipping has a radius of 1. Each instance has a problem and draws of its own.
+clipping has a radius of 1. Each instance has a problem and draws of its own. Four of twenty are far more than the proof
+allows, so no measured row is the theorem's; the reference has one instance, no target flip, no trimming and no mixing.
 """
 
 import jax
@@ -82,16 +83,22 @@ def _shared_claims(ends: Ends) -> list[Claim]:
     largest = lambda name, attacks: max(float(ends[name, attack, "shared"].max()) for attack in attacks)
     claims = []
     for name in ("Krum, buckets", "median, buckets"):
-        most = largest(name, attacks)
-        claims.append(stated(f"optimum shared, {name}: the largest error under all attacks", "0", most, most < EXACT))
+        usual = [attack for attack in attacks if attack != "target flip"]
+        most = largest(name, usual)
+        claims.append(stated(f"optimum shared, {name}: the largest error but under target flip", "0", most,
+                             most < EXACT, source="reference"))  # fmt: skip
+        if len(usual) < len(attacks):
+            flipped = largest(name, ["target flip"])
+            claims.append(stated(f"optimum shared, {name}: the largest error under target flip", "0", flipped,
+                                 flipped < EXACT, source="here"))  # fmt: skip
     known = {("mean", "noise"): 1.0, ("centered clipping, buckets", "noise"): 0.1}
     if "geometric median, buckets" in names:
         usual = [attack for attack in attacks if attack not in ("noise", "target flip")]
         most, flipped = (largest("geometric median, buckets", these) for these in (usual, ["target flip"]))
         name = "optimum shared, geometric median, buckets: the largest error"
         claims += [
-            stated(f"{name} but under noise and target flip", "0", most, most < EXACT),
-            stated(f"{name} under target flip", "0", flipped, flipped < EXACT),
+            stated(f"{name} but under noise and target flip", "0", most, most < EXACT, source="reference"),
+            stated(f"{name} under target flip", "0", flipped, flipped < EXACT, source="here"),
         ]
         known["geometric median, buckets", "noise"] = 2e-4
     for (name, attack), value in known.items():
@@ -102,14 +109,14 @@ def _shared_claims(ends: Ends) -> list[Claim]:
 
 
 def _apart_claims(ends: Ends) -> list[Claim]:
-    bucketed = [float(values.mean()) for (name, _, optima), values in ends.items()
-                if name in BUCKETED and optima == "apart"]  # fmt: skip
+    bucketed = [float(values.mean()) for (name, attack, optima), values in ends.items()
+                if name in BUCKETED and optima == "apart" and attack != "target flip"]  # fmt: skip
     unharmed = max(float(ends["mean", attack, "apart"].max()) for attack in ("sign flip", "inner product"))
     return [
-        stated("optima apart, every rule over buckets, every attack: the smallest mean error", "above 0.01",
-               min(bucketed), min(bucketed) > 0.01, source="reference"),
-        stated("optima apart, every rule over buckets, every attack: the largest mean error", "below 1.3",
-               max(bucketed), max(bucketed) < 1.3, source="reference"),
+        stated("optima apart, every rule over buckets, every attack but target flip: the smallest mean error",
+               "at least 0.027", min(bucketed), min(bucketed) >= 0.027, source="reference"),
+        stated("optima apart, every rule over buckets, every attack but target flip: the largest mean error",
+               "at most 1.3", max(bucketed), max(bucketed) <= 1.3, source="reference"),
         stated("optima apart: the mean under sign flip and inner product, largest error", "0", unharmed,
                unharmed < 1e-6, source="reference"),
     ]  # fmt: skip
@@ -125,9 +132,9 @@ def _mixing_claims(ends: Ends) -> list[Claim]:
         return []
     return [
         *(stated(f"optima apart, Krum after mixing, {attack}: an error remains", "above 0.01", most, most > 0.01,
-                 source="reference") for attack, most in loud.items()),
+                 source="here") for attack, most in loud.items()),
         stated("optima apart, Krum after mixing, other attacks: the smallest mean error", "above 0.01", min(quiet),
-               min(quiet) > 0.01, source="reference"),
+               min(quiet) > 0.01, source="here"),
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from apiece.attack import Attack, Scene
 from apiece.attack import attack as attack_named
 from apiece.methods import CATALOG
 from apiece.protocol import Data, Method, Params, Tree
-from apiece.reproduce.private_quadratics import Quadratics, around, loss, times
+from apiece.reproduce.private_quadratics import Quadratics, loss, shared_and_apart, times
 from apiece.reproduce.repeat import repeated
 from apiece.robust import attacked, robust
 from apiece.split import split
@@ -99,18 +99,9 @@ def problems(instances: int) -> tuple[Quadratics, NDArray]:
     >>> f.t.shape, best.shape, bool(np.allclose(best[:2], best[2:], atol=1e-6))
     ((4, 20, 10), (4, 10), False)
     """
-    js, common, apart, cross = [], [], [], []
-    for seed in range(instances):
-        rng = np.random.default_rng(seed)
-        turn = np.linalg.qr(rng.standard_normal((CLIENTS, SHARED, SHARED)))[0]
-        js.append((turn * rng.uniform(0.5, 1.5, (CLIENTS, 1, SHARED))) @ np.swapaxes(turn, 1, 2))
-        common.append(np.tile(rng.standard_normal(SHARED), (CLIENTS, 1)))
-        apart.append(common[-1] + 0.5 * rng.standard_normal((CLIENTS, SHARED)))
-        cross.append(rng.standard_normal((CLIENTS, SHARED, PRIVATE)) / 2)
-    j, optima = np.array(js + js), np.array(common + apart)
-    forces = times(j, optima)[:, HONEST].mean(1)
-    best = np.linalg.solve(j[:, HONEST].mean(1), forces[..., None])[..., 0]
-    return around(optima, j, np.array(cross + cross)), best
+    made = shared_and_apart(instances, (CLIENTS, SHARED, PRIVATE), lambda rng, shape: rng.uniform(0.5, 1.5, shape))
+    forces = times(made.j, made.optima)[:, HONEST].mean(1)
+    return made.f, np.linalg.solve(made.j[:, HONEST].mean(1), forces[..., None])[..., 0]
 
 
 def errors(rules: list[Rule], attacks: Mapping[str, Attack], instances: int) -> NDArray:

@@ -50,12 +50,12 @@ class Setting(NamedTuple):
 def risks(setting: Setting, features: int, clients: int, seed: int, alpha: float = 0.05) -> dict[str, np.ndarray]:
     """The squared error of each estimator at each client, weighted by the covariance: name -> [clients].
 
-    Besides the seven: `true_...` knows the true centre, `best_...` has lam* instead of lam. `alpha` is MAML-FL's inner
-    step.
+    Besides the seven: `true_...` knows the true centre, `best_...` has lam* instead of lam, `true_best_...` both.
+    `alpha` is MAML-FL's inner step.
 
     >>> found = risks(Setting("", 2.0, 0.5, 1.0, 0.3), features=20, clients=30, seed=0)
     >>> len(found), found["rtfa"].shape
-    (11, (30,))
+    (12, (30,))
     """
     n, values = round(features / setting.gamma), setting.eigenvalues(features)
     made = synthetic.linear(
@@ -95,6 +95,7 @@ def _risks(
         "local_ridge": (zero, ridge(lam)),
         "true_ftfa": (truth["center"], ridgeless),
         "true_rtfa": (truth["center"], ridge(lam)),
+        "true_best_rtfa": (truth["center"], ridge(around)),
         "best_rtfa": (pooled, ridge(around)),
         "best_local_ridge": (zero, ridge(alone)),
     }

@@ -5,6 +5,7 @@ client's w is measured along the eigenvectors of its own curvature. Gradient des
 do the same in any such rotation, and a step then costs k numbers and not k^2. Nobody else sees a client's w.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -99,6 +100,40 @@ def around(optimum: NDArray, curvature: NDArray, cross: NDArray) -> Quadratics:
     shared = curvature + cross @ across
     ones = np.ones(cross.shape[:-2] + cross.shape[-1:])
     return Quadratics(shared, cross, ones, times(shared, optimum), times(across, optimum))
+
+
+class Problems(NamedTuple):
+    """F_m(theta) = j_m (theta - optimum_m): all repetitions with the optima shared, then all with the optima apart.
+
+    [problems, clients, ...]
+    """
+
+    f: Quadratics
+    j: NDArray
+    optima: NDArray
+
+
+def shared_and_apart(repetitions: int, sizes: tuple[int, int, int], spectrum: Callable[..., NDArray]) -> Problems:
+    """Repetition k has the same curvatures, and the same common optimum, whether shared or apart.
+
+    sizes: clients, shared and private parameters. spectrum: (rng, shape) -> the eigenvalues of the j_m, whose
+    eigenvectors are random. Optima that are apart are so by a normal of standard deviation 0.5 in each coordinate.
+
+    >>> made = shared_and_apart(2, (5, 3, 2), lambda rng, shape: rng.uniform(0.5, 1.5, shape))
+    >>> made.j.shape, bool(np.ptp(made.optima[1], axis=0).max() == 0), bool(np.ptp(made.optima[3], axis=0).max() > 0)
+    ((4, 5, 3, 3), True, True)
+    """
+    clients, shared, private = sizes
+    js, common, apart, cross = [], [], [], []
+    for seed in range(repetitions):
+        rng = np.random.default_rng(seed)
+        turn = np.linalg.qr(rng.standard_normal((clients, shared, shared)))[0]
+        js.append((turn * spectrum(rng, (clients, 1, shared))) @ np.swapaxes(turn, 1, 2))
+        common.append(np.tile(rng.standard_normal(shared), (clients, 1)))
+        apart.append(common[-1] + 0.5 * rng.standard_normal((clients, shared)))
+        cross.append(rng.standard_normal((clients, shared, private)) / 2)
+    j, optima = np.array(js + js), np.array(common + apart)
+    return Problems(around(optima, j, np.array(cross + cross)), j, optima)
 
 
 def times(matrices: NDArray, vectors: NDArray) -> NDArray:
