@@ -46,7 +46,7 @@ QUICK = [
     ("ffgg", {"tune_epochs": None, "tune_steps": 1}, "remote"),
 ]
 WHOLE = [
-    pytest.param(name, options, engine, marks=pytest.mark.slow)
+    pytest.param(name, options, engine, marks=pytest.mark.exhaustive)
     for name, options, there in [*QUICK, ("partial", {"order": "alternate"}, "")]
     for engine in testing.ENGINES
     if engine != there
@@ -64,7 +64,7 @@ def test_a_method_does_with_pytorch_what_it_does_with_jax(name, options, engine)
         assert gap(a, b) < 2e-6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["fed_avg", "ditto"])
 def test_a_method_with_a_pytorch_loss_keeps_the_whole_contract(name):
     assert testing.check_method(by_torch(methods.CATALOG[name]))

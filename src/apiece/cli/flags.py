@@ -24,7 +24,9 @@ FeatureColumns = Annotated[str | None, typer.Option("--features", help="Own data
 NewClients = Annotated[
     float | None, typer.Option(help="Share of clients held out as new ones (default 0.1 of ten or more).")
 ]
-ModelName = Annotated[str | None, typer.Option("--model", help="auto, linear, softmax or mlp.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="auto, linear, softmax, mlp, cnn2, resnet18, char_lstm, ...")
+]
 Hidden = Annotated[str | None, typer.Option(help="Widths of the mlp's hidden layers, e.g. 128,64.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]

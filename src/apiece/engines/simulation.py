@@ -128,8 +128,8 @@ class Simulation(abc.ABC):
 
     def outcomes(
         self, run: Run, ids: np.ndarray, outcomes: Callable, splits: dict[str, Examples], group: int = 64
-    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Per split: (loss, error) of every example of these clients under their own model, client after client."""
+    ) -> dict[str, tuple[np.ndarray, ...]]:
+        """Per split: what `outcomes` gives for every example (loss, error, ...) of these clients under their own model."""
         group = round_up(group, self.mesh.size)
         found: dict[str, list] = {name: [] for name in splits}
         for models, who in self._personal_groups(run, ids, group):

@@ -26,10 +26,12 @@ from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
 from apiece.methods.options import bind
-from apiece.models import Model, Objective, linear, mlp, objective, quadratic, softmax
+from apiece.models import MODELS, Model, Objective, named_model, objective
 from apiece.protocol import Method
 from apiece.robust import attacked, attackers, corrupted, guarded, robust
 from apiece.schedule import schedule
+
+AUTO = {"classification": "softmax", "regression": "linear", "custom": "quadratic", "next_character": "char_lstm"}
 
 
 def federation_of(spec: DataSpec) -> Federation:
@@ -87,21 +89,21 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     >>> model_of(ModelSpec(), digits()).name
     'softmax 64-10'
     """
-    shape = federation.train.x.shape[1:]
-    task = federation.task
-    name: str = spec.name
-    if name == "auto":
-        name = {"classification": "softmax", "regression": "linear", "custom": "quadratic"}[task]
-    fits = {"classification": ("softmax", "mlp"), "regression": ("linear", "mlp"), "custom": ("quadratic",)}[task]
-    if name not in fits:
-        raise UserError(f"model '{name}' does not fit a {task} federation; take {' or '.join(fits)}")
-    if name == "quadratic":
-        return quadratic(shape[0])
-    targets = federation.train.y.shape[1:]
-    outputs = len(federation.classes) if task == "classification" else int(np.prod(targets, dtype=int))
-    if name == "mlp":
-        return mlp(shape, outputs, spec.hidden)
-    return softmax(shape, outputs) if name == "softmax" else linear(shape, outputs)
+    train, task = federation.train, federation.task
+    name = AUTO[task] if spec.name == "auto" else spec.name
+    options = spec.options if spec.hidden is None else {"hidden": spec.hidden, **spec.options}
+    check_options(f"model '{name}'", MODELS[name].make, options)
+    outputs = len(federation.classes) or int(np.prod(train.y.shape[1:], dtype=int))
+    every = train.y.ndim > 1
+    tokens = outputs if every else _tokens(federation) if MODELS[name].examples == "tokens" else 0
+    return named_model(name, task, train.x.shape[1:], outputs, tokens, every, options)
+
+
+def _tokens(federation: Federation) -> int:
+    """One more than the largest token of anybody; 0 if examples are no tokens."""
+    sides = [federation] if federation.new is None else [federation, federation.new]
+    parts = [split.x for side in sides for split in (side.train, side.validation, side.test) if split.rows]
+    return 1 + max(int(x.max()) for x in parts) if parts[0].dtype.kind in "iu" else 0
 
 
 class Arena(NamedTuple):
@@ -167,7 +169,8 @@ def _check_outputs(model: Model, federation: Federation) -> None:
         given = jax.eval_shape(lambda x: model.apply(model.init(jax.random.key(0)), x), example).shape[1:]
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{model.name} does not take examples of shape {example.shape[1:]}: {error}") from None
-    targets = (len(federation.classes),) if federation.task == "classification" else federation.train.y.shape[1:]
+    classes = (len(federation.classes),) if federation.classes else ()
+    targets = (*federation.train.y.shape[1:], *classes)
     if given != targets:
         raise UserError(
             f"{model.name} gives outputs of shape {given} an example; this {federation.task} needs {targets}"

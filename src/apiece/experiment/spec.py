@@ -8,6 +8,7 @@ import pydantic
 
 from apiece.errors import UserError, suggest
 from apiece.methods.options import checked
+from apiece.models import MODELS
 
 BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
 
@@ -28,10 +29,21 @@ class DataSpec(Part):
 
 
 class ModelSpec(Part):
-    """Which model; "auto" is softmax or linear regression, by the task."""
+    """Which model of `apiece.models`, and its options; "auto" is softmax, linear regression or an LSTM, by the task.
 
-    name: Literal["auto", "linear", "softmax", "mlp", "quadratic"] = "auto"
-    hidden: list[Annotated[int, pydantic.Field(ge=1)]] = [128]
+    `hidden` are the widths of its dense layers, where it has such.
+    """
+
+    name: str = "auto"
+    hidden: list[Annotated[int, pydantic.Field(ge=1)]] | None = None
+    options: dict[str, Any] = {}
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name != "auto" and name not in MODELS:
+            raise ValueError(f"there is no such model; {suggest(name, ['auto', *MODELS])}")
+        return name
 
 
 class PaceSpec(Part):

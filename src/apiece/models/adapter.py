@@ -13,11 +13,14 @@ from apiece.split import part, path_name, paths
 
 
 def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
-    """The model with W + B A in place of chosen matrices W, where A has `rank` rows and B as many columns.
+    """The model with W + B A in place of chosen weights W, where A has `rank` rows and B as many columns.
+
+    W is a matrix [outputs, inputs], or the filters [..., inputs, outputs] of a convolution, which are one of
+    `outputs` rows and as many columns as a window has inputs.
 
     The parameters become {"model": ..., "adapter": ...}: the model's own, and A and B beside the path of each W.
     A starts at random and B at zero, so that the adapted model starts as the model itself (Hu et al. 2022).
-    `where` names the matrices as in `apiece.split` (for example "hidden0, out" or "output"); by default all matrices
+    `where` names the weights as in `apiece.split` (for example "hidden0, out" or "output"); by default all weights
     with more than `rank` rows and columns.
 
     >>> from apiece.models import mlp
@@ -32,14 +35,14 @@ def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
         names = paths(params)
         chosen = part(where, names) if where else lambda path: True
         wide = 0 if where else rank
-        fits = lambda path, leaf: jnp.ndim(leaf) == 2 and min(leaf.shape) > wide and chosen(path_name(path))
+        fits = lambda path, leaf: jnp.ndim(leaf) >= 2 and min(_sides(leaf)) > wide and chosen(path_name(path))
         number = iter(range(len(names)))
 
         def adapter(path: tuple, leaf: Any) -> Params:
             at = jax.random.fold_in(adapter_key, next(number))
             if not fits(path, leaf):
                 return None
-            rows, columns = leaf.shape
+            rows, columns = _sides(leaf)
             a = jax.random.normal(at, (rank, columns), leaf.dtype) / math.sqrt(columns)
             return {"a": a, "b": jnp.zeros((rows, rank), leaf.dtype)}
 
@@ -51,7 +54,18 @@ def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
         return {"model": params, "adapter": added}
 
     def apply(params: Params, x: Any) -> Any:
-        low_rank = lambda w, added: w if added is None else w + added["b"] @ added["a"]
-        return model.apply(jax.tree.map(low_rank, params["model"], params["adapter"]), x)
+        return model.apply(jax.tree.map(_low_rank, params["model"], params["adapter"]), x)
 
     return Model(init, apply, f"{model.name} + rank {rank}")
+
+
+def _sides(w: Any) -> tuple[int, int]:
+    """(outputs, inputs) of a weight."""
+    return w.shape if w.ndim == 2 else (w.shape[-1], math.prod(w.shape[:-1]))
+
+
+def _low_rank(w: Any, added: Params) -> Any:
+    if added is None:
+        return w
+    change = added["b"] @ added["a"]
+    return w + (change if w.ndim == 2 else change.T.reshape(w.shape))

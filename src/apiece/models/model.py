@@ -1,10 +1,8 @@
-"""Linear regression, softmax regression and the multilayer perceptron; any other init/apply pair is accepted.
+"""What a model is; linear regression, softmax regression and the multilayer perceptron.
 
-Weights are stored as [outputs, inputs]: with few outputs XLA on a CPU is almost twice as fast that way. Examples
-arrive as stored (uint8 images stay uint8 until here) and may have any shape: they are flattened.
+Examples arrive as stored (uint8 images stay uint8 until here) and may have any shape: they are flattened.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from apiece.errors import UserError
+from apiece.models.layers import dense, numbers
 from apiece.protocol import Params
 
 
@@ -39,7 +37,7 @@ def linear(shape: Sequence[int], outputs: int = 1) -> Model:
     features = math.prod(shape)
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
-        out = _dense(params, _flat(x))
+        out = dense(params, _flat(x))
         return out[:, 0] if outputs == 1 else out
 
     return Model(lambda key: _zero_layer(features, outputs), apply, f"linear {features}-{outputs}")
@@ -54,7 +52,7 @@ def softmax(shape: Sequence[int], classes: int) -> Model:
     """
     features = math.prod(shape)
     init = lambda key: _zero_layer(features, classes)
-    return Model(init, lambda params, x: _dense(params, _flat(x)), f"softmax {features}-{classes}")
+    return Model(init, lambda params, x: dense(params, _flat(x)), f"softmax {features}-{classes}")
 
 
 def mlp(shape: Sequence[int], outputs: int, hidden: Sequence[int] = (128,)) -> Model:
@@ -78,8 +76,8 @@ def mlp(shape: Sequence[int], outputs: int, hidden: Sequence[int] = (128,)) -> M
     def apply(params: Params, x: jax.Array) -> jax.Array:
         h = _flat(x)
         for name in names[:-1]:
-            h = jax.nn.relu(_dense(params[name], h))
-        out = _dense(params["out"], h)
+            h = jax.nn.relu(dense(params[name], h))
+        out = dense(params["out"], h)
         return out[:, 0] if outputs == 1 else out
 
     return Model(init, apply, "mlp " + "-".join(map(str, widths)))
@@ -97,40 +95,9 @@ def quadratic(features: int) -> Model:
     return Model(lambda key: jnp.zeros(features), apply, f"quadratic {features}")
 
 
-def accept(candidate: Any, example: jax.Array) -> Model:
-    """A `Model` from anything with `init` and `apply`: ours, a Flax module, or a pair written by hand.
-
-    `init` may take a key, or a key and a batch of examples (as Flax does).
-
-    >>> from types import SimpleNamespace
-    >>> pair = SimpleNamespace(init=lambda key, x: {"w": jnp.zeros(x.shape[1])}, apply=lambda p, x: x @ p["w"])
-    >>> accept(pair, jnp.ones((1, 4))).init(jax.random.key(0))["w"].shape
-    (4,)
-    """
-    if isinstance(candidate, Model):
-        return candidate
-    if not (callable(getattr(candidate, "init", None)) and callable(getattr(candidate, "apply", None))):
-        raise UserError(
-            f"a model needs two functions, init and apply; {type(candidate).__name__} has not. "
-            "Give apiece.models.softmax(...), a Flax module, or any object with init(key) and apply(params, x)."
-        )
-    kinds = [p.kind for p in inspect.signature(candidate.init).parameters.values()]
-    positional = sum(k in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in kinds)
-    wants_example = positional > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
-    init = (lambda key: candidate.init(key, example)) if wants_example else candidate.init
-    return Model(init, candidate.apply, getattr(candidate, "name", None) or type(candidate).__name__)
-
-
 def _zero_layer(features: int, outputs: int) -> Params:
     return {"w": jnp.zeros((outputs, features)), "b": jnp.zeros(outputs)}
 
 
-def _dense(layer: Params, x: jax.Array) -> jax.Array:
-    return x @ layer["w"].T + layer["b"]
-
-
 def _flat(x: jax.Array) -> jax.Array:
-    x = x.reshape(x.shape[0], -1)
-    if x.dtype == jnp.uint8:
-        return x.astype(jnp.float32) * jnp.float32(1 / 255)
-    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)
+    return numbers(x.reshape(x.shape[0], -1))

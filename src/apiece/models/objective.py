@@ -14,7 +14,7 @@ from apiece.protocol import Batch, Params
 class Objective(NamedTuple):
     """`loss(params, batch, key)` is the weighted mean over the batch; `outcomes` gives (loss, error) per example.
 
-    The error is 0/1 for classification and the squared error for regression.
+    The error is 0/1 for classification (a share of places for sequences) and the squared error for regression.
 
     >>> from apiece.models import linear
     >>> judge = objective(linear((1,)), "regression")
@@ -25,10 +25,14 @@ class Objective(NamedTuple):
 
     loss: Callable[[Params, Batch, Any], jax.Array]
     outcomes: Callable[[Params, Batch], tuple[jax.Array, jax.Array]]
+    margins: Callable[[Params, Batch], tuple[jax.Array, jax.Array, jax.Array]] | None = None
 
 
 def objective(model: Model, task: str) -> Objective:
     """The objective of a task: log loss for "classification", half the squared error for "regression".
+
+    For "next_character" (or classification) with y [batch, length], an example's loss is the mean over its places, its
+    error the share of wrong ones; places where y is -1 do not count.
 
     "custom" is for quadratic clients L(w) = w'Hw/2 - b'w, whose examples are (H, b), with `models.quadratic`.
 
@@ -48,14 +52,23 @@ def objective(model: Model, task: str) -> Objective:
     def loss(params: Params, batch: Batch, key: Any) -> jax.Array:
         return jnp.sum(batch.weight * outcomes(params, batch)[0]) / jnp.maximum(batch.weight.sum(), 1)
 
-    return Objective(loss, outcomes)
+    def margins(params: Params, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        logits = model.apply(params, batch.x)
+        return (*judge(logits, batch.y), logits[..., 1] - logits[..., 0])
+
+    return Objective(loss, outcomes, margins)
 
 
 def _classification(logits: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     # A one-hot product is faster than taking the label's entry, forward and backward.
     picked = jnp.sum(jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype) * logits, axis=-1)
     error = (jnp.argmax(logits, axis=-1) != y).astype(jnp.float32)
-    return jax.nn.logsumexp(logits, axis=-1) - picked, error
+    loss = jax.nn.logsumexp(logits, axis=-1) - picked
+    if y.ndim == 1:
+        return loss, error
+    present = (y >= 0).astype(loss.dtype)
+    over_places = lambda each: jnp.sum(present * each, axis=1) / jnp.maximum(present.sum(1), 1)
+    return over_places(loss), over_places(error)
 
 
 def _regression(prediction: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -71,6 +84,7 @@ def _quadratic(outputs: tuple[jax.Array, jax.Array], b: jax.Array) -> tuple[jax.
 
 _PER_EXAMPLE: dict[str, Callable[[Any, jax.Array], tuple[jax.Array, jax.Array]]] = {
     "classification": _classification,
+    "next_character": _classification,
     "regression": _regression,
     "custom": _quadratic,
 }

@@ -1,0 +1,75 @@
+"""The models by name, and how each is made to the measure of a federation's examples."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from apiece.errors import UserError, suggest
+from apiece.models.cnn import cnn2, cnn2_valid, cnn3, cnn5, sensor_cnn
+from apiece.models.model import Model, linear, mlp, quadratic, softmax
+from apiece.models.resnet import resnet18
+from apiece.models.sequence import char_lstm, text_lstm, transformer
+
+
+class Entry(NamedTuple):
+    """A model's factory, what its examples are, and which tasks it is for."""
+
+    make: Callable[..., Model]
+    examples: str = "numbers"  # or tokens
+    tasks: tuple[str, ...] = ("classification", "regression")
+
+
+MODELS: dict[str, Entry] = {
+    "linear": Entry(linear, tasks=("regression",)),
+    "softmax": Entry(softmax, tasks=("classification",)),
+    "mlp": Entry(mlp),
+    "quadratic": Entry(quadratic, tasks=("custom",)),
+    "cnn2": Entry(cnn2),
+    "cnn2_valid": Entry(cnn2_valid),
+    "cnn3": Entry(cnn3),
+    "cnn5": Entry(cnn5),
+    "resnet18": Entry(resnet18, tasks=("classification",)),
+    "sensor_cnn": Entry(sensor_cnn),
+    "char_lstm": Entry(char_lstm, "tokens", ("classification", "next_character")),
+    "text_lstm": Entry(text_lstm, "tokens", ("classification",)),
+    "transformer": Entry(transformer, "tokens", ("classification", "next_character")),
+}
+
+
+def named_model(
+    name: str,
+    task: str,
+    shape: Sequence[int],
+    outputs: int,
+    tokens: int = 0,
+    every: bool = False,
+    options: dict[str, Any] | None = None,
+) -> Model:
+    """The model of a name for examples of a shape; `tokens` different ones, and targets at `every` place or one.
+
+    >>> named_model("cnn2", "classification", (28, 28), 10, options={"width": 16}).name
+    'cnn 16-32, 1568-512-10'
+    """
+    options = dict(options or {})
+    if name not in MODELS:
+        raise UserError(f"there is no model '{name}': {suggest(name, ['auto', *MODELS])}")
+    make, examples, tasks = MODELS[name]
+    fits = [other for other, entry in MODELS.items() if task in entry.tasks]
+    if task not in tasks:
+        raise UserError(f"model '{name}' does not fit a {task} federation; take {' or '.join(fits)}")
+    known = [option for option in inspect.signature(make).parameters if option not in _MEASURED]
+    for option in options:
+        if option not in known:
+            tail = suggest(option, known) if known else "it has none"
+            raise UserError(f"model '{name}' has no option '{option}': {tail}")
+    if name == "quadratic":
+        return make(shape[0])
+    if examples == "numbers":
+        return make(shape, outputs, **options)
+    if len(shape) != 1 or not tokens:
+        raise UserError(f"model '{name}' takes sequences of tokens, whole numbers (length,); these are {tuple(shape)}")
+    measured = {"every": every} | ({"length": shape[0]} if name == "transformer" else {})
+    return make(tokens, outputs, **options, **({} if name == "text_lstm" else measured))
+
+
+_MEASURED = ("shape", "outputs", "classes", "features", "tokens", "every", "length")  # the federation says
