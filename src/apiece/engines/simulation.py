@@ -129,7 +129,7 @@ class Simulation(abc.ABC):
     def outcomes(
         self, run: Run, ids: np.ndarray, outcomes: Callable, splits: dict[str, Examples], group: int = 64
     ) -> dict[str, tuple[np.ndarray, ...]]:
-        """Per split: what `outcomes` gives (loss, error, ...) for every example of these clients, by their own model."""
+        """Per split: what `outcomes` gives (loss, error, ...) for every example of these clients by their own model."""
         group = round_up(group, self.mesh.size)
         found: dict[str, list] = {name: [] for name in splits}
         for models, who in self._personal_groups(run, ids, group):
