@@ -48,7 +48,7 @@ def page() -> str:
     for name, module in modules.items():
         lines += ["", f"## {TITLES[name]}", "", _text(module)]
         for function, value in _public(module):
-            lines += ["", f"### {function}", "", "```python", f"{function}{_signature(value)}", "```", "", _text(value)]
+            lines += ["", f"### {function}", "", "```text", f"{function}{_signature(value)}", "```", "", _text(value)]
     return "\n".join(lines) + "\n"
 
 
