@@ -42,8 +42,11 @@ def score_models(
     capacity: int,
     mesh: Any,
     sequential: bool,
-) -> tuple[jax.Array, jax.Array]:
-    """(loss, error) [clients, capacity] of each client's examples under its model; the same program for all methods."""
+) -> tuple[jax.Array, ...]:
+    """(loss, error, ...) [clients, capacity] of each client's examples under its model, as `outcomes` gives them.
+
+    The same program for all methods.
+    """
     chunk = min(capacity, FULL_CHUNK)
     blank = jnp.zeros(-(-capacity // chunk) * chunk, jnp.float32)
 

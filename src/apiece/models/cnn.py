@@ -18,7 +18,11 @@ from apiece.protocol import Params
 
 
 class Stage(NamedTuple):
-    """One convolution: how many filters, of which size, pooled or not."""
+    """One convolution: how many filters, of which size, pooled or not.
+
+    >>> Stage(32, size=5)
+    Stage(filters=32, size=5, pooled=True)
+    """
 
     filters: int
     size: int = 3
