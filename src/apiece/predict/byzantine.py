@@ -35,10 +35,11 @@ def byzantine(
     step = ffgg.byzantine_step(smoothness, similarity, honest, share, **same)
     factor = ffgg.byzantine_rate(convexity, smoothness, step)
     late = ffgg.late_step(smoothness, active, delay)
+    proved = bool(share <= largest)
     numbers = {
         "share": share,
         "largest_share": largest,
-        "withstood": bool(share <= largest),
+        "withstood": proved,
         "step": step,
         "rate": factor,
         "rounds_to_a_tenth": float(np.log(10) / -np.log(factor)),
@@ -49,7 +50,6 @@ def byzantine(
             "forgers": forgers, "active": active, "delay": delay, **same,
         },
     }  # fmt: skip
-    proved = share <= largest
     if_proved = lambda text: text if proved else f"{text} (not proved)"
     rows = [
         ["share of forgers", number(share)],

@@ -73,8 +73,6 @@ def _points(lams: np.ndarray, curves: tuple, stats: tuple, target: float) -> dic
     error = clup.error_if_alike(lams, curves[1], *stats)
     steps = clup.constants(lams, *curves).steps
     rounds = clup.rounds_to(target, lams, *curves)
-    dominated = (error[:, None] >= error) & (rounds[:, None] >= rounds)
-    dominated &= (error[:, None] > error) | (rounds[:, None] > rounds)
     return {
         "lambda": lams.tolist(),
         "error": error.tolist(),
@@ -82,7 +80,7 @@ def _points(lams: np.ndarray, curves: tuple, stats: tuple, target: float) -> dic
         "rounds": rounds.tolist(),
         "local_steps": steps.tolist(),
         "gradients": clup.gradients_to(target, lams, *curves).tolist(),
-        "on_frontier": (~dominated.any(axis=1)).tolist(),
+        "on_frontier": clup.undominated(error, rounds).tolist(),
     }
 
 

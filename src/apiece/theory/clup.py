@@ -279,10 +279,19 @@ def frontier(
     eps = np.minimum(error / start, 1)
     rounds = rounds_to(eps, lams, smoothness, convexity, exact_prox)
     gradients = gradients_to(eps, lams, smoothness, convexity, exact_prox)
+    return Frontier(error, rounds, gradients, undominated(error, rounds))
+
+
+def undominated(error: Numbers, rounds: Numbers) -> Numbers:
+    """Which points (on the last axis) no other one beats: smaller in both, or in one and equal in the other.
+
+    >>> undominated(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 1.0])).tolist()
+    [True, False, True]
+    """
     mine, other = (error[..., :, None], rounds[..., :, None]), (error[..., None, :], rounds[..., None, :])
     no_worse = (other[0] <= mine[0]) & (other[1] <= mine[1])
     better = (other[0] < mine[0]) | (other[1] < mine[1])
-    return Frontier(error, rounds, gradients, ~(no_worse & better).any(axis=-1))
+    return ~(no_worse & better).any(axis=-1)
 
 
 def _statistics(rho2: Numbers, examples: Numbers, total: Numbers, radius: Numbers) -> tuple[np.ndarray, ...]:
