@@ -245,17 +245,10 @@ def _loss(passes: "Passes", form: "Form") -> Callable:
 
         return sloped
 
-    @jax.custom_jvp
-    def last(params: list) -> list:
-        return params
-
-    @partial(last.defjvp, symbolic_zeros=True)
-    def refused(primals: tuple, tangents: tuple) -> tuple:
-        if all(isinstance(way, SymbolicZero) for way in tangents[0]):
-            return primals[0], tangents[0]
-        raise UserError(f"a third derivative of {passes.name} was asked for; PyTorch modules have two here. "
-                        "Write the model in JAX, or take a method or an order that needs fewer")  # fmt: skip
-
+    last = _without_slope(
+        f"a third derivative of {passes.name} was asked for; PyTorch modules have two here. "
+        "Write the model in JAX, or take a method or an order that needs fewer"
+    )
     return value
 
 
@@ -301,14 +294,22 @@ def _seed(passes: "Passes", form: "Form", key: Any) -> jax.Array:
     return jnp.uint32(0) if key is None or form in passes.still else jax.random.bits(key)
 
 
-@jax.custom_jvp
-def _held(params: list) -> list:
-    return params
+def _without_slope(refusal: str) -> Callable[[list], list]:
+    """The parameters as they are; whoever asks for a derivative through them is told why there is none."""
+
+    @jax.custom_jvp
+    def same(params: list) -> list:
+        return params
+
+    @partial(same.defjvp, symbolic_zeros=True)
+    def refused(primals: tuple, tangents: tuple) -> tuple:
+        if all(isinstance(way, SymbolicZero) for way in tangents[0]):
+            return primals[0], tangents[0]
+        raise UserError(refusal)
+
+    return same
 
 
-@partial(_held.defjvp, symbolic_zeros=True)
-def _no_slope(primals: tuple, tangents: tuple) -> tuple:
-    if all(isinstance(way, SymbolicZero) for way in tangents[0]):
-        return primals[0], tangents[0]
-    raise UserError("the outputs of a PyTorch module have no derivative here, its loss has: differentiate "
-                    "model.objective.loss")  # fmt: skip
+_held = _without_slope(
+    "the outputs of a PyTorch module have no derivative here, its loss has: differentiate model.objective.loss"
+)
