@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apiece.reproduce import NAMES, cells, reproduce
+from apiece.reproduce import NAMES, REAL, SYNTHETIC, cells, reproduce
 from apiece.reproduce.page import page
 from apiece.reproduce.verdict import SOURCES, Claim, mean_of, stated, within
 
@@ -39,7 +39,7 @@ def test_a_row_of_the_table_says_whose_claim_it_is():
     assert cells(Claim("c", "yes", 1.0, (0.5, 2.0), False, "theory")) == ["c", "yes (theory)", "1", "0.5 to 2", "NO"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*SYNTHETIC, *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
 def test_a_quick_run_judges_as_the_full_run_did(name):
     """What is in both must have the same verdict; a full run says no less than a quick one."""
     full = {claim["name"]: claim for claim in json.loads((KEPT / f"{name}.json").read_text())["claims"]}

@@ -127,12 +127,21 @@ class Simulation(abc.ABC):
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def outcomes(
-        self, run: Run, ids: np.ndarray, outcomes: Callable, splits: dict[str, Examples], group: int = 64
+        self,
+        run: Run,
+        ids: np.ndarray,
+        outcomes: Callable,
+        splits: dict[str, Examples],
+        group: int = 64,
+        most: int | None = None,
     ) -> dict[str, tuple[np.ndarray, ...]]:
-        """Per split: what `outcomes` gives (loss, error, ...) for every example of these clients by their own model."""
+        """Per split: what `outcomes` gives (loss, error, ...) for every example of these clients by their own model.
+
+        `most`: as if nobody had more training examples than so many, the first ones, to make that model from.
+        """
         group = round_up(group, self.mesh.size)
         found: dict[str, list] = {name: [] for name in splits}
-        for models, who in self._personal_groups(run, ids, group):
+        for models, who in self._personal_groups(run, ids, group, most):
             for name, split in splits.items():
                 start, size = padded((split.starts[who], split.sizes[who]), group)
                 how = dict(outcomes=outcomes, capacity=split.capacity, mesh=self.mesh, sequential=self.sequential)
@@ -171,7 +180,9 @@ class Simulation(abc.ABC):
         state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
         return jax.tree.map(lambda leaf: empty((self.memories, *leaf.shape), leaf.dtype), state)
 
-    def _personal_groups(self, run: Run, ids: np.ndarray, group: int) -> Iterator[tuple[Params, np.ndarray]]:
+    def _personal_groups(
+        self, run: Run, ids: np.ndarray, group: int, most: int | None = None
+    ) -> Iterator[tuple[Params, np.ndarray]]:
         """(stacked models, whose they are) for one group of clients after another; the last may be filled up."""
         for first in range(0, len(ids), group):
             who = np.asarray(ids[first : first + group], np.int32)
@@ -179,7 +190,8 @@ class Simulation(abc.ABC):
             known = np.zeros(len(who), bool)
             inside = who < self.memories
             known[inside] = run.known[who[inside]]
-            place = dict(ids=who, starts=self.train.starts[who], sizes=self.train.sizes[who], known=known)
+            sizes = np.minimum(self.train.sizes[who], self.train.capacity if most is None else most)
+            place = dict(ids=who, starts=self.train.starts[who], sizes=sizes, known=known)
             rows = jax.tree.map(lambda leaf: blank_filled(leaf, who, inside), run.rows)  # noqa: B023 (used at once)
             rows, place = padded(rows, group), padded(place, group)
             yield self._personal(rows, place, self._stage(run), self.visits(run)), who

@@ -3,7 +3,7 @@ after a crash."""
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -93,6 +93,18 @@ def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples
         arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
         arrays |= {f"{part}_margin": each for each in margin}
     return judged, arrays
+
+
+def by_examples(
+    engine: Simulation, place: Arena, run: Run, test: Examples, counts: Sequence[int]
+) -> dict[int, np.ndarray]:
+    """How newcomers fare by how much they bring: their test errors, example by example, from so many examples each.
+
+    Who has fewer uses all. The clients are always the same ones, so that the numbers can be compared.
+    """
+    who = place.new[:JUDGED_AT_MOST]
+    judge = lambda most: engine.outcomes(run, who, place.objective.outcomes, {"test": test}, most=most)["test"][1]
+    return {most: judge(most) for most in counts}
 
 
 def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seconds: float) -> dict[str, float]:

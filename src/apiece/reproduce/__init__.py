@@ -1,7 +1,8 @@
-"""The published experiments that need no downloads: each a module with data, methods, settings and claims as checks.
+"""The published experiments: each a module with data, methods, settings and claims as checks.
 
-A module has a docstring, whose first line is its title, and `run(quick, watch) -> Reproduction`. `quick` takes less
-than a minute; the full settings are the published ones. Whether a claim holds is a result, not an error.
+A module has a docstring, whose first line is its title, and `run(quick, watch) -> Reproduction`. `quick` takes a
+minute or two; the full settings are the published ones. Whether a claim holds is a result, not an error. Those in
+`REAL` read real federations from the folder that APIECE_DATA names, and compute in single precision, as users do.
 """
 
 import importlib
@@ -17,7 +18,7 @@ from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
 from apiece.reproduce.verdict import Claim, Reproduction, Watch
 
-NAMES = (
+SYNTHETIC = (
     "asymptotics",
     "fedclup-linear",
     "fedclup-logistic",
@@ -28,6 +29,8 @@ NAMES = (
     "ffgg-async",
     "ffgg-byzantine",
 )
+REAL: tuple[str, ...] = ()
+NAMES = (*SYNTHETIC, *REAL)
 
 
 def title_of(name: str) -> str:
@@ -36,10 +39,10 @@ def title_of(name: str) -> str:
 
 
 def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> dict[str, Any]:
-    """Run one, in double precision; its result is plain, but for the figure, which `write` takes out."""
+    """Run one; its result is plain, but for the figure, which `write` takes out."""
     module = module_of(name)
     start = time.perf_counter()
-    with jax.enable_x64(True):
+    with jax.enable_x64(name not in REAL):
         found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
     return {
         "name": name,

@@ -1,0 +1,215 @@
+"""Rivals on one federation: each tuned on validation over a grid, then trained from every seed and tested once."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from apiece.engines.simulation import Run, Simulation
+from apiece.evaluate import interval, per_client
+from apiece.experiment import record, setup, trial
+from apiece.experiment.record import Trials
+from apiece.experiment.setup import Arena
+from apiece.experiment.spec import TrainSpec
+from apiece.experiment.trial import Outcome
+from apiece.protocol import Method
+from apiece.report.figure import Line
+from apiece.reproduce.verdict import Watch
+
+Step = Callable[[str], None]  # told what is done now
+After = Callable[[Simulation, Run], Any]  # asked of every trained run, for what a trial does not tell
+
+
+class Rival(NamedTuple):
+    """A method of the catalog (or a factory), options that stand, and options to try: every combination of `grid`."""
+
+    method: str | Callable[..., Method]
+    options: Mapping[str, Any] = MappingProxyType({})
+    grid: Mapping[str, Sequence[Any]] = MappingProxyType({})
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """The settings to try.
+
+        >>> Rival("ftfa", grid={"lr": (0.1, 1.0), "tune_lr": (0.1,)}).points
+        [{'lr': 0.1, 'tune_lr': 0.1}, {'lr': 1.0, 'tune_lr': 0.1}]
+        """
+        return [dict(zip(self.grid, point, strict=True)) for point in itertools.product(*self.grid.values())]
+
+
+class Result(NamedTuple):
+    """What became of a rival: chosen options, (options, validation loss, validation error) tried, an outcome a seed.
+
+    `newcomers`: by number of examples, each seed's accuracy (or error) of the new clients, examples pooled.
+    `after`: what was asked of every trained run. `seconds`: of training, of each seed.
+    """
+
+    options: dict[str, Any]
+    tried: list[tuple[dict[str, Any], float, float]]
+    outcomes: dict[int, Outcome]
+    newcomers: dict[int, list[float]]
+    after: list[Any]
+    seconds: list[float]
+
+
+def contest(
+    place: Arena,
+    rivals: dict[str, Rival],
+    plan: TrainSpec,
+    seeds: Sequence[int],
+    *,
+    tune_rounds: int | None = None,
+    newcomers: Sequence[int] = (),
+    after: After | None = None,
+    step: Step = lambda what: None,
+) -> dict[str, Result]:
+    """All rivals on one federation, with the same rounds and seeds.
+
+    Each is tuned with the first seed for `tune_rounds` rounds (default: all of the plan's), by validation error and,
+    where that ties, validation loss; the test split is looked at once, by the trained models of every seed.
+
+    Args:
+        newcomers: numbers of examples from which new clients' models are made and tested.
+        after: (engine, run) -> anything, asked of every trained run. step: told what goes on (see `steps`).
+    """
+    found = {}
+    for name, rival in rivals.items():
+        bench = _Bench(place, rival, plan)
+        tried = []
+        for point in rival.points if len(rival.points) > 1 else []:
+            step(f"{name}: tuning")
+            tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds)))
+        options = min(tried, key=_merit)[0] if tried else rival.points[0]
+        fresh: dict[int, list[float]] = {most: [] for most in newcomers}
+        outcomes, asked, seconds = {}, [], []
+        for seed in seeds:
+            step(f"{name}: seed {seed}")
+            began = time.perf_counter()
+            engine, run, outcomes[seed] = bench.trial(options, seed)
+            for most, errors in trial.by_examples(engine, place, run, bench.splits["test"], newcomers).items():
+                fresh[most].append(float(errors.mean()))
+            asked.append(None if after is None else after(engine, run))
+            seconds.append(time.perf_counter() - began)
+        found[name] = Result({**rival.options, **options}, tried, outcomes, fresh, asked, seconds)
+    return found
+
+
+def steps(rivals: dict[str, Rival], seeds: Sequence[int]) -> int:
+    """How often `contest` calls `step`.
+
+    >>> steps({"ftfa": Rival("ftfa", grid={"lr": (0.1, 1.0)}), "local": Rival("local")}, seeds=range(3))
+    8
+    """
+    return sum((len(r.points) if len(r.points) > 1 else 0) + len(seeds) for r in rivals.values())
+
+
+def counter(watch: Watch, total: int) -> Step:
+    """A `step` that counts for a `watch`.
+
+    >>> step = counter(lambda what, done, total: print(what, done, total), 2)
+    >>> step("local: seed 0")
+    local: seed 0 0 2
+    """
+    count = itertools.count()
+    return lambda what: watch(what, next(count), total)
+
+
+class _Bench:
+    """A rival's engines: options that are traced share one, the others need one each."""
+
+    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec) -> None:
+        self.place, self.rival, self.plan = place, rival, plan
+        self.engines: dict[str, tuple[Simulation, dict[str, float]]] = {}
+
+    def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
+        engine, hyper = setup.engine_of(self.place, self.rival.method, {**self.rival.options, **options}, plan)
+        fixed = {name: value for name, value in options.items() if name not in hyper}
+        known, _ = self.engines.setdefault(repr((fixed, plan)), (engine, hyper))
+        if not hasattr(self, "splits"):
+            self.splits = setup.held_out(known, self.place)
+        return known, hyper
+
+    def validation(self, options: dict[str, Any], seed: int, rounds: int) -> tuple[float, float]:
+        """(loss, error) after so many rounds."""
+        engine, hyper = self.engine(options, self.plan)
+        plan = self.plan.model_copy(update={"rounds": rounds, "evaluate_every": rounds})
+        _, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
+        return curve[-1]["validation_loss"], curve[-1]["validation_error"]
+
+    def trial(self, options: dict[str, Any], seed: int) -> tuple[Simulation, Run, Outcome]:
+        engine, hyper = self.engine(options, self.plan)
+        run, curve, seconds = trial.train(engine, self.place, hyper, seed, self.plan, self.splits)
+        judged, arrays = trial.judge(engine, self.place, run, self.splits)
+        costs = trial.total_costs(engine, self.place, run, engine.build(hyper, 0), seconds)
+        return engine, run, Outcome(judged, arrays, curve, costs)
+
+
+def _merit(tried: tuple[dict[str, Any], float, float]) -> tuple[float, float]:
+    """Least validation error first, then least loss; what diverged comes last."""
+    _, loss, error = tried
+    return (error, loss) if math.isfinite(loss) else (math.inf, math.inf)
+
+
+def trials_of(results: dict[str, Result]) -> Trials:
+    """As `apiece.experiment.record` reads them."""
+    return {name: result.outcomes for name, result in results.items()}
+
+
+def errors(place: Arena, result: Result) -> np.ndarray:
+    """[seeds]: the mean test error of the clients that trained, all their examples pooled (1 - this is accuracy)."""
+
+    def pooled(outcome: Outcome) -> float:
+        values, offsets = outcome.scores("test", "error")
+        return float(values[np.repeat(outcome.judged < place.population, np.diff(offsets))].mean(dtype=np.float64))
+
+    return np.array([pooled(outcome) for outcome in result.outcomes.values()])
+
+
+def client_errors(place: Arena, result: Result) -> np.ndarray:
+    """[seeds, clients]: the test error of every client that trained; NaN for those without test examples."""
+    rows = [per_client(*outcome.scores("test", "error")) for outcome in result.outcomes.values()]
+    old = next(iter(result.outcomes.values())).judged < place.population
+    return np.stack(rows)[:, old]
+
+
+def curve(name: str, result: Result, style: int | None = None) -> Line:
+    """Validation accuracy against rounds: the mean over seeds, and a band from the worst seed to the best."""
+    accuracy = 1 - np.array([[p["validation_error"] for p in outcome.curve] for outcome in result.outcomes.values()])
+    rounds = [point["round"] for point in next(iter(result.outcomes.values())).curve]
+    return Line(name, rounds, accuracy.mean(0), accuracy.min(0), accuracy.max(0), style=style)
+
+
+def newcomer_lines(results: dict[str, Result]) -> list[Line]:
+    """New clients' accuracy against the number of their examples, with intervals over the seeds."""
+    lines = []
+    for style, (name, result) in enumerate(results.items()):
+        found = [interval(1 - np.array(seeds)) for seeds in result.newcomers.values()]
+        line = Line(name, list(result.newcomers), [f.mean for f in found], style=style)
+        if len(result.outcomes) > 1:
+            line = line._replace(low=[f.low for f in found], high=[f.high for f in found])
+        lines.append(line)
+    return lines
+
+
+def per_method(place: Arena, results: dict[str, Result]) -> dict[str, dict[str, float]]:
+    """A row for each method: test error, its half interval over seeds, the gain over `local` in points, who is hurt.
+
+    Errors are shares of mistakes (squared errors in regression); `hurt` as `apiece.evaluate.hurt` defines it.
+    """
+    harm = record.gains(place, trials_of(results))
+    table = {}
+    for name, result in results.items():
+        error = interval(errors(place, result))
+        mine = harm.get(name, {})
+        gain = mine.get("gain_over_local", {})
+        row = {"test error": error.mean, "+-": error.half_width, "gain over local": gain.get("mean", math.nan)}
+        for key in ("hurt_proved", "hurt_expected", "worst_client"):
+            row[key.replace("_", " ")] = mine.get(key, math.nan)
+        if result.newcomers:
+            row["new clients' error"] = float(np.mean(result.newcomers[max(result.newcomers)]))
+        table[name] = row
+    return table
