@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +74,27 @@ def lent(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
     return out
 
 
-def looked_up(leaf: np.ndarray, who: np.ndarray, inside: np.ndarray, length: int) -> np.ndarray:
+def looked_up(
+    leaf: np.ndarray, who: np.ndarray, inside: np.ndarray | None = None, length: int | None = None
+) -> np.ndarray:
     """The rows of `who`, zeros for those not `inside`, filled up to `length`."""
-    out = np.zeros((length, *leaf.shape[1:]), leaf.dtype)
-    if inside.all():
+    out = np.zeros((length or len(who), *leaf.shape[1:]), leaf.dtype)
+    if inside is None or inside.all():
         _copy(leaf, who, out[: len(who)])
     else:
         out[: len(who)][inside] = leaf[who[inside]]
         _let_go(leaf)
     return out
+
+
+def parts(leaf: np.ndarray, count: int) -> Iterator[slice]:
+    """`count` rows of a leaf, as many at a time as are copied at once.
+
+    >>> list(parts(np.zeros((5, 2)), 5))
+    [slice(0, 5, None)]
+    """
+    step = how_many(bytes_of_a_row(leaf), max(count, 1))
+    return (slice(first, min(first + step, count)) for first in range(0, count, step))
 
 
 def put_back(leaf: np.ndarray, touched: np.ndarray, new: Any) -> None:
@@ -137,4 +150,4 @@ def _copy(leaf: np.ndarray, who: np.ndarray, out: np.ndarray) -> None:
 def _let_go(leaf: np.ndarray) -> None:
     """Rows on disk stay in the system's cache if it has room, but are no longer this process's memory."""
     if isinstance(leaf, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
-        leaf._mmap.madvise(mmap.MADV_DONTNEED)
+        leaf._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]  # where NumPy keeps the mapping
