@@ -113,6 +113,7 @@ class TrainSpec(Part):
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
     checkpoint_seconds: float = pydantic.Field(20.0, ge=0)
+    models_gb: float = pydantic.Field(0.5, ge=0)  # of personal models that a run folder keeps, a trial
     arrivals: ArrivalsSpec | None = None
     faults: FaultsSpec | None = None
     availability: AvailabilitySpec | None = None

@@ -2,6 +2,7 @@
 after a crash."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from apiece.engines.costs import Costs, costs
 from apiece.engines.division import on_devices
 from apiece.engines.score import Examples
 from apiece.engines.simulation import Run, Simulation
+from apiece.engines.states import looked_up, parts, put_back
 from apiece.evaluate import per_client
-from apiece.experiment import folder
+from apiece.experiment import folder, pieces
 from apiece.experiment.setup import Arena
 from apiece.experiment.spec import TrainSpec
 from apiece.models.failures import raise_failures
@@ -22,7 +24,7 @@ from apiece.protocol import Method
 from apiece.robust import guard_of, rejections
 
 JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
-MODELS_AT_MOST = 1 << 29  # bytes of personal models that a run folder keeps per trial
+SAVING = 0.1  # of the time, at most, goes into checkpoints
 Tick = Callable[[int], None]  # called with the number of rounds just done
 
 
@@ -59,7 +61,7 @@ def train(
     """
     run = engine.start(place.model.init, seed, hyper)
     curve: list[dict[str, float]] = []
-    seconds, saved = 0.0, time.monotonic()
+    seconds, saved, saving = 0.0, time.monotonic(), 0.0
     if keep is not None and keep.exists():
         run, curve, seconds = _restored(keep, run, engine)
         tick(run.round)
@@ -72,9 +74,11 @@ def train(
         seconds += time.monotonic() - began
         curve.append(_look(engine, run, place, watched, splits["validation"], seconds))
         tick(run.round - before)
-        if keep is not None and run.round < plan.rounds and time.monotonic() - saved >= plan.checkpoint_seconds:
+        due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
+        if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
             _save(keep, run, curve, seconds)
             saved = time.monotonic()
+            saving = saved - began
     return run, curve, seconds
 
 
@@ -152,18 +156,27 @@ def load_outcome(path: Path) -> Outcome:
     return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
 
 
-def save_models(path: Path, engine: Simulation, place: Arena, run: Run) -> str | None:
-    """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None."""
+def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: float) -> str | None:
+    """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None.
+
+    At most `most` GB of them.
+    """
     arrays = folder.flattened("server", run.server)
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * len(place.ids)
-    note = None
-    if size <= MODELS_AT_MOST:
-        arrays |= folder.flattened("personal", engine.personal(run, np.arange(len(place.ids))))
-    else:
-        note = f"personal models not written: {size / 1e9:.1f} GB are more than the {MODELS_AT_MOST / 1e9:.1f} GB kept"
-    about = {"clients": place.ids[: len(place.ids) if note is None else 0].tolist(), "round": run.round}
-    folder.write_arrays(path, arrays, about)
-    return note
+    count = len(place.ids)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * count / 1e9
+    if size > most:
+        folder.write_arrays(path, arrays, {"clients": [], "round": run.round})
+        return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
+                f"to keep them: --set train.models_gb={math.ceil(size)}")  # fmt: skip
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), run.params)
+    stacked = folder.named("personal", like)
+    with pieces.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
+        for name, array in arrays.items():
+            put(name, 0, array)
+        for models, who in engine.personal_groups(run, np.arange(count)):
+            for name, rows in folder.flattened("personal", models).items():
+                put(name, int(who[0]), rows)
+    return None
 
 
 def finite(values: np.ndarray) -> np.ndarray:
@@ -204,17 +217,25 @@ def _sample(population: int, most: int) -> np.ndarray:
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:
     known = np.flatnonzero(run.known)
     arrays = {"known": known, **folder.flattened("server", run.server), **folder.flattened("flight", run.flight)}
-    arrays |= folder.flattened("rows", jax.tree.map(lambda leaf: leaf[known[: len(leaf)]], run.rows))
+    rows = {name: leaf for name, leaf in folder.named("rows", run.rows).items() if len(leaf)}  # none are kept: no rows
+    like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
     about = {"round": run.round, "clock": run.clock, "curve": curve, "seconds": seconds}
-    folder.write_arrays(path, arrays, about)
+    with pieces.new_arrays(path, arrays | like, about) as put:
+        for name, array in arrays.items():
+            put(name, 0, array)
+        for name, leaf in rows.items():
+            for some in parts(leaf, len(known)):
+                put(name, some.start, looked_up(leaf, known[some]))
 
 
 def _restored(path: Path, fresh: Run, engine: Simulation) -> tuple[Run, list[dict[str, float]], float]:
-    arrays, about = folder.read_arrays(path)
-    known = arrays["known"]
-    rows = folder.unflattened("rows", fresh.rows, arrays)
-    jax.tree.map(lambda leaf, kept: leaf.__setitem__(known, kept) if len(leaf) else None, fresh.rows, rows)
-    fresh.known[known] = True
+    with pieces.opened(path) as (get, names, about):
+        known = get("known")
+        for name, leaf in folder.named("rows", fresh.rows).items():
+            for some in parts(leaf, len(known)) if len(leaf) else ():
+                put_back(leaf, known[some], get(name, some.start, some.stop))
+        fresh.known[known] = True
+        arrays = {name: get(name) for name in names if not name.startswith("rows")}
     server = on_devices(folder.unflattened("server", fresh.server, arrays), engine.mesh)
     flight = on_devices(folder.unflattened("flight", fresh.flight, arrays), engine.mesh)
     run = dataclasses.replace(fresh, round=about["round"], clock=about["clock"], server=server, flight=flight)
