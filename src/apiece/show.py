@@ -206,9 +206,7 @@ def _table(titles: list[str], left: int, tight: bool = False) -> Table:
 
     `tight`: less room between columns, for long names.
     """
-    table = Table(
-        box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False, collapse_padding=tight, pad_edge=not tight
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False, collapse_padding=tight, pad_edge=not tight)
     for at, title in enumerate(titles):
         table.add_column(title, justify="left" if at < left else "right", no_wrap=at == 0 or at >= left)
     return table

@@ -39,7 +39,9 @@ def test_a_finished_trial_keeps_what_newcomers_did(small_run):
     kept = trial.load_outcome(small_run / "checkpoints" / "ditto-0-done.safetensors").arrays
     place = setup.check(Spec.model_validate(SMALL))
     assert kept["newcomers"].tolist() == place.new.tolist()
-    assert len(kept["newcomers_examples"]) == len(kept["newcomers_error"]) and np.isfinite(kept["newcomers_error"]).all()
+    assert (
+        len(kept["newcomers_examples"]) == len(kept["newcomers_error"]) and np.isfinite(kept["newcomers_error"]).all()
+    )
 
 
 def test_it_can_be_switched_off(tmp_path):

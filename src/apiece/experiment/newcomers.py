@@ -26,7 +26,7 @@ def counts(wanted: list[int], largest: int) -> list[int]:
 def judge_newcomers(
     engine: Simulation, place: Arena, run: Run, test: Examples, plan: TrainSpec, outcome: Outcome
 ) -> dict[str, np.ndarray]:
-    """Arrays for an outcome: `newcomers`, who was looked at; `newcomers_examples`; `newcomers_error`, pooled test error.
+    """Arrays for an outcome: `newcomers`, who was looked at, `newcomers_examples`, `newcomers_error` (pooled).
 
     From all their examples they were judged already, with everybody else; only the smaller numbers cost anything.
     """

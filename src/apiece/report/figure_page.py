@@ -14,6 +14,7 @@ from apiece.report.page import TEMPLATES
 from apiece.report.panel import layout, panel_svg
 from apiece.report.svg import clean
 
+
 class Grid(NamedTuple):
     """A table below a figure: its heads, and rows of text."""
 

@@ -138,6 +138,7 @@ class Bench:
         return other
 
     def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
+        """(engine, traced options) for these options."""
         engine, hyper = setup.engine_of(self.place, self.rival.method, {**self.rival.options, **options}, plan)
         fixed = {name: value for name, value in options.items() if name not in hyper}
         known, _ = self.engines.setdefault(repr((fixed, plan)), (engine, hyper))
@@ -153,6 +154,7 @@ class Bench:
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
     def trial(self, options: dict[str, Any], seed: int) -> tuple[Simulation, Run, Outcome]:
+        """Train from a seed, and test once."""
         engine, hyper = self.engine(options, self.plan)
         run, curve, seconds = trial.train(engine, self.place, hyper, seed, self.plan, self.splits)
         judged, arrays = trial.judge(engine, self.place, run, self.splits)

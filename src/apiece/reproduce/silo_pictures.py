@@ -9,17 +9,23 @@ from apiece.reproduce.silos import Silos, over_splits
 
 
 def clients_panel(silos: Silos, label: str, shown: Sequence[str]) -> Panel:
-    """Dots: a client's mean test error over splits, by its training examples, a little aside so that all are seen."""
+    """Dots: a client's mean test error over splits, by its training examples, a little aside so that all are seen.
+
+    Very few clients stand side by side instead, in the order of their names.
+    """
     place = silos.places[0]
     sizes = np.diff(place.offsets)[: place.population]
+    few = place.population <= 6
     lines = []
     some = [method for method in shown if method in silos.methods]
     for style, method in enumerate(some):
-        aside = 1.035 ** (style - (len(some) - 1) / 2)
+        aside = style - (len(some) - 1) / 2
         error = np.nanmean(silos.points(method, each_client=True), axis=0)
-        lines.append(Line(method, sizes * aside, error, kind="dots", style=style))
-    what = "training examples of a client (logarithmic)"
-    return Panel(f"{silos.name.capitalize()}: each a column of dots", what, label, lines, log_x=True)
+        at = np.arange(1, len(sizes) + 1) + 0.07 * aside if few else sizes * 1.035**aside
+        lines.append(Line(method, at, error, kind="dots", style=style))
+    names = ", ".join(f"{number} {name}" for number, name in enumerate(place.ids[: place.population], 1))
+    what = names if few else "training examples of a client (logarithmic)"
+    return Panel(f"{silos.name.capitalize()} that train", what, label, lines, log_x=not few)
 
 
 def newcomers_panel(silos: Silos, counts: Sequence[int], shown: Sequence[str]) -> Panel:
