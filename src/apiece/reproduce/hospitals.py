@@ -135,8 +135,8 @@ def claims_of(silos: Silos, what: str, quick: bool) -> list[Claim]:
         claims.append(above(f"{name}: FedAvg ranks all test examples better than own models do (AUC)", 100 * ranks))
     if len(silos.places[0].new):
         gain = silos.newcomers("fed_avg")[:, -1] - silos.newcomers(best)[:, -1]
-        own = "with all its examples fares better under the chosen method than under FedAvg"
-        claims.append(above(f"{name}: a new client {own}", gain, best))
+        words = "with all its examples fares better under the chosen method than under FedAvg"
+        claims.append(above(f"{name}: a new client {words}", gain, best))
     return claims
 
 
