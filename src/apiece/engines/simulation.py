@@ -5,6 +5,7 @@ disk (`states`). So a round's cost depends on the cohort, not on the population.
 """
 
 import abc
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -106,6 +107,14 @@ class Simulation(abc.ABC):
         """A split laid out on this engine's devices."""
         starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
+
+    def moved(self, x: Tree, y: Tree, offsets: np.ndarray) -> "Simulation":
+        """This engine with its compiled programs on other examples, whose largest client must be as large."""
+        other = copy.copy(self)
+        other.train = self.examples(x, y, offsets)
+        if (other.train.capacity, len(other.train.sizes)) != (self.train.capacity, len(self.train.sizes)):
+            raise UserError("an engine moves only to as many clients, the largest of them as large; make another")
+        return other
 
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""

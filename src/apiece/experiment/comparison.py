@@ -12,11 +12,12 @@ from apiece.data import SOURCES, Federation
 from apiece.engines.simulation import Simulation
 from apiece.errors import UserError
 from apiece.experiment import folder, pieces, record, setup, trial, tune
+from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
 from apiece.methods.options import bind, checked, tunable
 
-FORMAT = "1"  # of the files in checkpoints/: a run is resumed by a version that writes the same
+FORMAT = "2"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
 
 
@@ -167,6 +168,7 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
     spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
     spent["peak_memory_mb"] = record.peak_memory_mb()
     outcome = trial.Outcome(judged, arrays, curve, spent, trial.save_models(models, engine, place, run, plan.models_gb))
+    outcome.arrays |= judge_newcomers(engine, place, run, bench.splits["test"], plan, outcome)
     trial.save_outcome(done, outcome)
     keep.unlink(missing_ok=True)
     return outcome
@@ -184,6 +186,7 @@ def _record(
             "tuning": tuning[name],
             "seeds": [{"seed": s, "metrics": m, "costs": by_seed[s].costs} for s, m in per_seed.items()],
             "summary": record.over_seeds(list(per_seed.values())),
+            "newcomers": newcomers_over_seeds(place, by_seed),
             "hurt": gains.get(name),
             "against": {other: record.against(trials, place, name, other) for other in ("local", "fed_avg", "ftfa")},
         }

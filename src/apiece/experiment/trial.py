@@ -65,7 +65,7 @@ def train(
     if keep is not None and keep.exists():
         run, curve, seconds = _restored(keep, run, engine)
         tick(run.round)
-    watched = _sample(place.population, plan.evaluate_clients)
+    watched = sample(place.population, plan.evaluate_clients)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
@@ -87,7 +87,7 @@ def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples
 
     New clients are always among the judged; of a very large population a sample is.
     """
-    old = _sample(place.population, JUDGED_AT_MOST)
+    old = sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     arrays: dict[str, np.ndarray] = {}
     ask = place.objective.margins if place.federation.binary else None
@@ -100,13 +100,14 @@ def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples
 
 
 def by_examples(
-    engine: Simulation, place: Arena, run: Run, test: Examples, counts: Sequence[int]
+    engine: Simulation, place: Arena, run: Run, test: Examples, counts: Sequence[int], who: np.ndarray | None = None
 ) -> dict[int, np.ndarray]:
     """How newcomers fare by how much they bring: their test errors, example by example, from so many examples each.
 
-    Who has fewer uses all. The clients are always the same ones, so that the numbers can be compared.
+    Who has fewer uses all. The clients (default: all new ones) are always the same, so that the numbers can be
+    compared.
     """
-    who = place.new[:JUDGED_AT_MOST]
+    who = place.new[:JUDGED_AT_MOST] if who is None else who
     judge = lambda most: engine.outcomes(run, who, place.objective.outcomes, {"test": test}, most=most)["test"][1]
     return {most: judge(most) for most in counts}
 
@@ -179,6 +180,17 @@ def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: fl
     return None
 
 
+def sample(population: int, most: int) -> np.ndarray:
+    """Everybody, or a sample that is the same for all seeds and methods, so that clients can be compared.
+
+    >>> sample(3, 10).tolist(), len(sample(100, 10))
+    ([0, 1, 2], 10)
+    """
+    if population <= most:
+        return np.arange(population)
+    return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))
+
+
 def finite(values: np.ndarray) -> np.ndarray:
     """Infinity as NaN: a client's model has diverged either way, and differences of infinities mean nothing.
 
@@ -205,13 +217,6 @@ def _look(engine: Simulation, run: Run, place: Arena, who: np.ndarray, split: Ex
         "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
         "seconds": seconds,
     }
-
-
-def _sample(population: int, most: int) -> np.ndarray:
-    """Everybody, or a sample that is the same for all seeds and methods, so that clients can be compared."""
-    if population <= most:
-        return np.arange(population)
-    return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))
 
 
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:

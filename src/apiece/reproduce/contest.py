@@ -66,6 +66,7 @@ def contest(
     newcomers: Sequence[int] = (),
     after: After | None = None,
     step: Step = lambda what: None,
+    benches: dict[str, "Bench"] | None = None,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
 
@@ -75,10 +76,13 @@ def contest(
     Args:
         newcomers: numbers of examples from which new clients' models are made and tested.
         after: (engine, run) -> anything, asked of every trained run. step: told what goes on (see `steps`).
+        benches: of an earlier contest of the same rivals on clients of the same sizes, whose compiled programs are
+            used again; this contest's are left in it.
     """
     found = {}
+    benches = {} if benches is None else benches
     for name, rival in rivals.items():
-        bench = _Bench(place, rival, plan)
+        bench = benches[name] = benches[name].moved(place) if name in benches else Bench(place, rival, plan)
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")
@@ -118,14 +122,23 @@ def counter(watch: Watch, total: int) -> Step:
     return lambda what: watch(what, next(count), total)
 
 
-class _Bench:
+class Bench:
     """A rival's engines: options that are traced share one, the others need one each."""
 
     def __init__(self, place: Arena, rival: Rival, plan: TrainSpec) -> None:
         self.place, self.rival, self.plan = place, rival, plan
         self.engines: dict[str, tuple[Simulation, dict[str, float]]] = {}
 
+    def moved(self, place: Arena) -> "Bench":
+        """The same engines, compiled as they are, on another split of the same clients."""
+        other = Bench(place, self.rival, self.plan)
+        other.engines = {
+            key: (engine.moved(place.x, place.y, place.offsets), hyper) for key, (engine, hyper) in self.engines.items()
+        }
+        return other
+
     def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
+        """(engine, traced options) for these options."""
         engine, hyper = setup.engine_of(self.place, self.rival.method, {**self.rival.options, **options}, plan)
         fixed = {name: value for name, value in options.items() if name not in hyper}
         known, _ = self.engines.setdefault(repr((fixed, plan)), (engine, hyper))
@@ -141,6 +154,7 @@ class _Bench:
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
     def trial(self, options: dict[str, Any], seed: int) -> tuple[Simulation, Run, Outcome]:
+        """Train from a seed, and test once."""
         engine, hyper = self.engine(options, self.plan)
         run, curve, seconds = trial.train(engine, self.place, hyper, seed, self.plan, self.splits)
         judged, arrays = trial.judge(engine, self.place, run, self.splits)
