@@ -14,7 +14,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apiece import aggregate, attack, data, methods, models, robust, similarity, split, testing, theory, wrap
+    from apiece import (
+        aggregate,
+        attack,
+        data,
+        methods,
+        models,
+        pretrain,
+        robust,
+        similarity,
+        split,
+        testing,
+        theory,
+        wrap,
+    )
     from apiece.data import Federation
     from apiece.engines.devices import use_all_cores
     from apiece.errors import UserError
@@ -38,12 +51,13 @@ _HOME = {
     "use_all_cores": "apiece.engines.devices",
 }
 _MODULES = (
-    "aggregate", "attack", "data", "methods", "models", "robust", "similarity", "split", "testing", "theory", "wrap"
+    "aggregate", "attack", "data", "methods", "models", "pretrain", "robust", "similarity", "split", "testing",
+    "theory", "wrap",
 )  # fmt: skip
 
 __all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "attack", "compare",
-           "data", "fine_tuned", "fit", "methods", "models", "resume", "robust", "similarity", "split", "testing",
-           "theory", "use_all_cores", "wrap"]  # fmt: skip
+           "data", "fine_tuned", "fit", "methods", "models", "pretrain", "resume", "robust", "similarity", "split",
+           "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

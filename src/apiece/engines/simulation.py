@@ -5,6 +5,7 @@ untouched pages of which cost nothing. So a round's cost depends on the cohort, 
 """
 
 import abc
+import copy
 import dataclasses
 import math
 import mmap
@@ -108,6 +109,14 @@ class Simulation(abc.ABC):
         """A split laid out on this engine's devices."""
         starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
+
+    def with_rows(self, x: Tree, y: Tree) -> "Simulation":
+        """This engine, with its compiled programs, on other training examples of the same clients, as many of each."""
+        other = copy.copy(self)
+        other.train = dataclasses.replace(self.train, x=on_devices(x, self.mesh), y=on_devices(y, self.mesh))
+        if jax.tree.map(jnp.shape, (x, y)) != jax.tree.map(jnp.shape, (self.train.x, self.train.y)):
+            raise UserError("other rows for an engine must have the shape of its own")
+        return other
 
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""

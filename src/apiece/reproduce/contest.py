@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from apiece.engines.costs import Costs
 from apiece.engines.simulation import Run, Simulation
 from apiece.evaluate import interval, per_client
 from apiece.experiment import record, setup, trial
@@ -45,7 +46,8 @@ class Result(NamedTuple):
     """What became of a rival: chosen options, (options, validation loss, validation error) tried, an outcome a seed.
 
     `newcomers`: by number of examples, each seed's accuracy (or error) of the new clients, examples pooled.
-    `after`: what was asked of every trained run. `seconds`: of training, of each seed.
+    `after`: what was asked of every trained run. `seconds`: of training, of each seed. `dealt`: an outcome for every
+    other deal of the rows.
     """
 
     options: dict[str, Any]
@@ -54,6 +56,7 @@ class Result(NamedTuple):
     newcomers: dict[int, list[float]]
     after: list[Any]
     seconds: list[float]
+    dealt: tuple[Outcome, ...] = ()
 
 
 def contest(
@@ -65,6 +68,7 @@ def contest(
     tune_rounds: int | None = None,
     newcomers: Sequence[int] = (),
     after: After | None = None,
+    deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
@@ -74,7 +78,9 @@ def contest(
 
     Args:
         newcomers: numbers of examples from which new clients' models are made and tested.
-        after: (engine, run) -> anything, asked of every trained run. step: told what goes on (see `steps`).
+        after: (engine, run) -> anything, asked of every trained run.
+        deals: the same clients with other training and validation rows, as many of each (see `redeal`); what was
+            chosen is trained on each from the first seed. step: told what goes on (see `steps`).
     """
     found = {}
     for name, rival in rivals.items():
@@ -94,17 +100,21 @@ def contest(
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))
             seconds.append(time.perf_counter() - began)
-        found[name] = Result({**rival.options, **options}, tried, outcomes, fresh, asked, seconds)
+        dealt = []
+        for at, other in enumerate(deals):
+            step(f"{name}: deal {at}")
+            dealt.append(bench.trial(options, seeds[0], other)[2])
+        found[name] = Result({**rival.options, **options}, tried, outcomes, fresh, asked, seconds, tuple(dealt))
     return found
 
 
-def steps(rivals: dict[str, Rival], seeds: Sequence[int]) -> int:
+def steps(rivals: dict[str, Rival], seeds: Sequence[int], deals: int = 0) -> int:
     """How often `contest` calls `step`.
 
     >>> steps({"ftfa": Rival("ftfa", grid={"lr": (0.1, 1.0)}), "local": Rival("local")}, seeds=range(3))
     8
     """
-    return sum((len(r.points) if len(r.points) > 1 else 0) + len(seeds) for r in rivals.values())
+    return sum((len(r.points) if len(r.points) > 1 else 0) + len(seeds) + deals for r in rivals.values())
 
 
 def counter(watch: Watch, total: int) -> Step:
@@ -124,6 +134,7 @@ class _Bench:
     def __init__(self, place: Arena, rival: Rival, plan: TrainSpec) -> None:
         self.place, self.rival, self.plan = place, rival, plan
         self.engines: dict[str, tuple[Simulation, dict[str, float]]] = {}
+        self.costs: dict[str, dict[int, Costs]] = {}  # of a visit by client size: the same for all seeds
 
     def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
         engine, hyper = setup.engine_of(self.place, self.rival.method, {**self.rival.options, **options}, plan)
@@ -140,11 +151,17 @@ class _Bench:
         _, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
-    def trial(self, options: dict[str, Any], seed: int) -> tuple[Simulation, Run, Outcome]:
+    def trial(self, options: dict[str, Any], seed: int, other: Arena | None = None) -> tuple[Simulation, Run, Outcome]:
+        """Train and judge, on the bench's own place or on another deal of its rows."""
         engine, hyper = self.engine(options, self.plan)
-        run, curve, seconds = trial.train(engine, self.place, hyper, seed, self.plan, self.splits)
-        judged, arrays = trial.judge(engine, self.place, run, self.splits)
-        costs = trial.total_costs(engine, self.place, run, engine.build(hyper, 0), seconds)
+        place, splits = self.place, self.splits
+        if other is not None:
+            place, engine, splits = other, engine.with_rows(other.x, other.y), setup.held_out(engine, other)
+        run, curve, seconds = trial.train(engine, place, hyper, seed, self.plan, splits)
+        judged, arrays = trial.judge(engine, place, run, splits)
+        method, known = engine.build(hyper, 0), self.costs.get(repr(options))
+        per = known or trial.visit_costs(method, place, run, engine.train.sizes[: place.population])
+        costs = trial.total_costs(engine, place, run, method, seconds, self.costs.setdefault(repr(options), per))
         return engine, run, Outcome(judged, arrays, curve, costs)
 
 
