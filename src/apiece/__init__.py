@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         data,
         methods,
         models,
+        pretrain,
         report,
         robust,
         show,
@@ -53,13 +54,14 @@ _HOME = {
     "use_all_cores": "apiece.engines.devices",
 }
 _MODULES = (
-    "aggregate", "attack", "data", "methods", "models", "report", "robust", "show", "similarity", "split", "testing",
+    "aggregate", "attack", "data", "methods", "models", "pretrain", "report", "robust", "show", "similarity", "split",
+    "testing",
     "theory", "wrap",
 )  # fmt: skip
 
 __all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "attack", "compare",
-           "data", "fine_tuned", "fit", "methods", "models", "remember_compiled", "report", "resume", "robust", "show",
-           "similarity", "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
+           "data", "fine_tuned", "fit", "methods", "models", "pretrain", "remember_compiled", "report", "resume", "robust",
+           "show", "similarity", "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

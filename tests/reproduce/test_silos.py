@@ -39,14 +39,6 @@ def test_a_split_on_borrowed_programs_is_the_same_as_on_programs_of_its_own(silo
         np.testing.assert_array_equal(mine.outcomes[1].arrays["test_error"], result.outcomes[1].arrays["test_error"])
 
 
-def test_an_engine_moves_only_to_clients_of_the_same_sizes(silos):
-    bench = contest.Bench(silos.places[0], RIVALS["local"], PLAN)
-    engine, _ = bench.engine({"lr": 0.1}, PLAN)
-    place = silos.places[0]
-    with pytest.raises(UserError, match="an engine moves only to as many clients"):
-        engine.moved(place.x, place.y, place.offsets[:-1])
-
-
 def test_what_is_told_of_silos_fits_together(silos):
     for name in RIVALS:
         every = silos.points(name, each_client=True)

@@ -200,11 +200,12 @@ class Federation:
         old, new = np.sort(shuffled[held:]), np.sort(shuffled[:held])
         return replace(self.take(old), new=self.take(new))
 
-    def standardized(self, keep: Sequence[str] = ()) -> "Federation":
+    def standardized(self, keep: Sequence[str] = (), together: bool = False) -> "Federation":
         """Every feature with mean 0 and spread 1 over all training examples; new clients and other splits alike.
 
         The two numbers a feature needs are sums over clients (`data.statistics`), so no row has to move. A constant
-        feature becomes 0; features named in `keep`, uint8 pictures and characters stay as they are.
+        feature becomes 0; features named in `keep`, uint8 pictures and characters stay as they are. `together`: means
+        0, and one number for all features that makes their mean spread 1, so that what hardly ever speaks stays soft.
 
         >>> rows = np.array([[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]])
         >>> f = from_rows(rows, np.array([0.5, 1.5, 2.5, 3.5]), np.array([0, 0, 1, 1]), shares=(1, 0, 0))
@@ -217,6 +218,8 @@ class Federation:
         if keep:
             kept = np.isin(self.features, list(keep))
             mean, spread = np.where(kept, 0.0, mean), np.where(kept, 1.0, spread)
+        if together:
+            spread = np.full_like(spread, np.sqrt(np.square(spread).mean()))
         return self._rescaled(mean, np.where(spread > 0, spread, 1.0))
 
     def scales(self) -> tuple[np.ndarray, np.ndarray]:

@@ -109,11 +109,16 @@ class Simulation(abc.ABC):
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
 
     def moved(self, x: Tree, y: Tree, offsets: np.ndarray) -> "Simulation":
-        """This engine with its compiled programs on other examples, whose largest client must be as large."""
+        """This engine on other training data of the same shapes, where what was compiled serves again."""
         other = copy.copy(self)
         other.train = self.examples(x, y, offsets)
-        if (other.train.capacity, len(other.train.sizes)) != (self.train.capacity, len(self.train.sizes)):
-            raise UserError("an engine moves only to as many clients, the largest of them as large; make another")
+        shapes = lambda split: (jax.tree.map(np.shape, (split.x, split.y)), len(split.sizes), split.capacity)
+        before, after = shapes(self.train), shapes(other.train)
+        if before != after:
+            raise UserError(
+                f"an engine moves only to data of the same shapes, as many clients and a largest one of the same size: "
+                f"{before} is not {after}; make a new engine"
+            )
         return other
 
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:

@@ -2,6 +2,7 @@
 after a crash."""
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -112,10 +113,15 @@ def by_examples(
     return {most: judge(most) for most in counts}
 
 
-def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seconds: float) -> dict[str, float]:
-    """What the whole run cost, all clients together: bytes, gradient evaluations, visits, seconds of training."""
+def total_costs(
+    engine: Simulation, place: Arena, run: Run, method: Method, seconds: float, per: dict[int, Costs] | None = None
+) -> dict[str, float]:
+    """What the whole run cost, all clients together: bytes, gradient evaluations, visits, seconds of training.
+
+    `per`: the costs of a visit by client size, where they are known already.
+    """
     visits = engine.visited(run)
-    per = visit_costs(method, place, run, engine.train.sizes[: place.population])
+    per = per or visit_costs(method, place, run, engine.train.sizes[: place.population])
     one = next(iter(per.values()))
     sizes = engine.train.sizes[: place.population]
     gradients = sum(int(visits[sizes == size].sum()) * c.gradients for size, c in per.items())
@@ -135,14 +141,21 @@ def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seco
 
 
 def visit_costs(method: Method, place: Arena, run: Run, sizes: np.ndarray) -> dict[int, Costs]:
-    """The costs of a visit by client size; one size stands for all where size makes no difference."""
+    """The costs of a visit by client size; sizes between two that cost the same cost that, too."""
     every = np.unique(sizes)
-    of = lambda size: costs(method, run.params, (place.x, place.y), int(size))
-    ends = {int(size): of(size) for size in {every[0], every[-1]}}
-    if len(set(ends.values())) == 1:
-        same = next(iter(ends.values()))
-        return {int(size): same for size in every}
-    return {int(size): ends.get(int(size)) or of(size) for size in every}
+    of = functools.cache(lambda at: costs(method, run.params, (place.x, place.y), int(every[at])))
+    found: dict[int, Costs] = {}
+
+    def fill(first: int, last: int) -> None:
+        if of(first) == of(last) or last - first < 2:
+            for at in range(first, last + 1):
+                found[int(every[at])] = of(at if at == last else first)
+        else:
+            fill(first, (first + last) // 2)
+            fill((first + last) // 2, last)
+
+    fill(0, len(every) - 1)
+    return found
 
 
 def save_outcome(path: Path, outcome: Outcome) -> None:

@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ("hospitals",)
+REAL: tuple[str, ...] = ("last-layer", "hospitals")
 NAMES = (*SYNTHETIC, *REAL)
 
 
