@@ -5,6 +5,7 @@ untouched pages of which cost nothing. So a round's cost depends on the cohort, 
 """
 
 import abc
+import copy
 import dataclasses
 import math
 import mmap
@@ -108,6 +109,19 @@ class Simulation(abc.ABC):
         """A split laid out on this engine's devices."""
         starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
+
+    def moved(self, x: Tree, y: Tree, offsets: np.ndarray) -> "Simulation":
+        """This engine on other training data of the same shapes, where what was compiled serves again."""
+        other = copy.copy(self)
+        other.train = self.examples(x, y, offsets)
+        shapes = lambda split: (jax.tree.map(np.shape, (split.x, split.y)), len(split.sizes), split.capacity)
+        before, after = shapes(self.train), shapes(other.train)
+        if before != after:
+            raise UserError(
+                f"an engine moves only to data of the same shapes, as many clients and a largest one of the same size: "
+                f"{before} is not {after}; make a new engine"
+            )
+        return other
 
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""

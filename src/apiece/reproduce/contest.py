@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from apiece.engines.simulation import Run, Simulation
@@ -21,15 +22,20 @@ from apiece.report.figure import Line
 from apiece.reproduce.verdict import Watch
 
 Step = Callable[[str], None]  # told what is done now
+Engines = dict[tuple, Simulation]  # by all that is compiled in
 After = Callable[[Simulation, Run], Any]  # asked of every trained run, for what a trial does not tell
 
 
 class Rival(NamedTuple):
-    """A method of the catalog (or a factory), options that stand, and options to try: every combination of `grid`."""
+    """A method of the catalog (or a factory), options that stand, and options to try: every combination of `grid`.
+
+    `like`: an earlier rival, whose choice is taken over instead of trying.
+    """
 
     method: str | Callable[..., Method]
     options: Mapping[str, Any] = MappingProxyType({})
     grid: Mapping[str, Sequence[Any]] = MappingProxyType({})
+    like: str | None = None
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -66,6 +72,7 @@ def contest(
     newcomers: Sequence[int] = (),
     after: After | None = None,
     step: Step = lambda what: None,
+    engines: Engines | None = None,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
 
@@ -75,15 +82,20 @@ def contest(
     Args:
         newcomers: numbers of examples from which new clients' models are made and tested.
         after: (engine, run) -> anything, asked of every trained run. step: told what goes on (see `steps`).
+        engines: where compiled engines are kept, to share them with contests on other data of the same shapes and
+            with the same objective; empty at first.
     """
-    found = {}
+    found: dict[str, Result] = {}
+    chosen: dict[str, dict[str, Any]] = {}
+    engines = {} if engines is None else engines
     for name, rival in rivals.items():
-        bench = _Bench(place, rival, plan)
+        bench = _Bench(place, rival, plan, engines)
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")
             tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
+        options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
         outcomes, asked, seconds = {}, [], []
         for seed in seeds:
@@ -119,16 +131,23 @@ def counter(watch: Watch, total: int) -> Step:
 
 
 class _Bench:
-    """A rival's engines: options that are traced share one, the others need one each."""
+    """A rival's engines: options that are traced share one, also with other rivals; the others need one each."""
 
-    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec) -> None:
-        self.place, self.rival, self.plan = place, rival, plan
-        self.engines: dict[str, tuple[Simulation, dict[str, float]]] = {}
+    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec, engines: Engines) -> None:
+        self.place, self.rival, self.plan, self.engines = place, rival, plan, engines
+        self.here: Engines = {}
 
     def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
-        engine, hyper = setup.engine_of(self.place, self.rival.method, {**self.rival.options, **options}, plan)
-        fixed = {name: value for name, value in options.items() if name not in hyper}
-        known, _ = self.engines.setdefault(repr((fixed, plan)), (engine, hyper))
+        every = {**self.rival.options, **options}
+        place, method = self.place, self.rival.method
+        made, hyper = setup.engine_of(place, method, every, plan)
+        fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
+        shapes = (jax.tree.map(np.shape, (place.x, place.y)), made.train.capacity, len(place.ids), place.population)
+        key = (method, place.objective, repr((fixed, plan, shapes)))
+        if key not in self.here:
+            kept = self.engines.setdefault(key, made)
+            self.here[key] = made if kept is made else kept.moved(place.x, place.y, place.offsets)
+        known = self.here[key]
         if not hasattr(self, "splits"):
             self.splits = setup.held_out(known, self.place)
         return known, hyper
