@@ -13,7 +13,7 @@ from apiece.reproduce.contest import Engines, Rival, Step, contest, errors
 from apiece.reproduce.images_by_classes import Task, arena_of, on_all_classes
 
 GRID = (1e-3, 1e-2, 0.1)
-EPOCHS, ROUNDS, TUNED, PROX_STEPS = 5, 20, 10, 5
+EPOCHS, ROUNDS, TUNED, PROX_STEPS = 5, 20, 5, 5
 TRIED = {"fed_clup": "lr", "pfedme": "prox_lr"}  # which option the grid is for
 MNIST, CIFAR = "mnist_by_writer.npz", "cifar10_subset.npz"
 
@@ -31,8 +31,8 @@ class Case(NamedTuple):
 CASES = {
     "MNIST logit": Case(Task(MNIST, "softmax", {}, False, 20, 120), (0.5, 1.5, 2.5), 32, 5, looks=1),
     "MNIST CNN2": Case(Task(MNIST, "cnn2", dict(width=16, hidden=[128]), True, 10, 120), (0.2, 0.5, 2.5), 16),
-    "MNIST CNN5": Case(Task(MNIST, "cnn5", dict(width=8, hidden=[64]), True, 10, 120), (0.2, 0.5, 2.5), 16),
-    "CIFAR CNN3": Case(Task(CIFAR, "cnn3", dict(width=16), True, 10, 180), (0.1, 0.5, 1.0), 16),
+    "MNIST CNN5": Case(Task(MNIST, "cnn5", dict(width=8, hidden=[64]), True, 10, 90), (0.2, 0.5, 2.5), 16),
+    "CIFAR CNN3": Case(Task(CIFAR, "cnn3", dict(width=16), True, 10, 150), (0.1, 0.5, 1.0), 16),
 }
 
 
