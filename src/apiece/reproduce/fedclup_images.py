@@ -10,13 +10,13 @@ server step 1/lambda. Not published: the numbers of clients and of examples, the
 
 Chosen here, to fit twenty minutes on two cores: 20 clients (logit) or 10 (CNNs) with 60 examples to train on, 20 to
 validate and 40 to test (CNN5: 45, 15, 30; CIFAR: 75, 25, 50); 5 epochs and 20 rounds for all; for CNNs pictures at half
-their height and width, and few filters (16-32, 8-8-16-16-32, 16-32-32). MNIST's digits are drawn from those at hand whoever wrote them,
-CIFAR's from the 10,000 at hand. The global test set is everybody's test examples together. A method's step size is
-chosen on the clients' own validation examples, at medium personalization with the first seed in 5 rounds, and stands
-for all three degrees and all seeds. pFedMe takes 5 inner steps, of the size tried, and outer steps half-way to what
-they find (lr lambda = 1/2), so that lambda changes how personal models are, not how fast the shared one learns; all
-methods compute as many gradients. Every seed has other pictures, other clients and another initial model, so intervals
-tell of all that chance does. Points are hundredths; how a claim is judged stands in `clup_ladder`.
+their height and width, and few filters (16-32, 8-8-16-16-32, 16-32-32). MNIST's digits are drawn from those at hand
+whoever wrote them, CIFAR's from the 10,000 at hand. The global test set is everybody's test examples together. A
+method's step size is chosen on the clients' own validation examples, at medium personalization with the first seed in 5
+rounds, and stands for all three degrees and all seeds. pFedMe takes 5 inner steps, of the size tried, and outer steps
+half-way to what they find (lr lambda = 1/2), so that lambda changes how personal models are, not how fast the shared
+one learns; all methods compute as many gradients. Every seed has other pictures, other clients and another initial
+model, so intervals tell of all that chance does. Points are hundredths; `clup_ladder` says how claims are judged.
 """
 
 from typing import Any
