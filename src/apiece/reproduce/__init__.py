@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ("last-layer", "hospitals")
+REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "hospitals")
 NAMES = (*SYNTHETIC, *REAL)
 
 

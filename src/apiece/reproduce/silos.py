@@ -12,7 +12,7 @@ from apiece.experiment import record
 from apiece.experiment.setup import Arena, arena, model_of
 from apiece.experiment.spec import ModelSpec, TrainSpec
 from apiece.reproduce import contest
-from apiece.reproduce.contest import Bench, Result, Rival, Step
+from apiece.reproduce.contest import Result, Rival, Step
 from apiece.reproduce.verdict import Mean
 
 TESTED, SEEN = 0.2, 0.8  # shares of the rows that test, and that train and validate
