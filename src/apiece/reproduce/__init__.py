@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ()
+REAL: tuple[str, ...] = ("partial",)
 NAMES = (*SYNTHETIC, *REAL)
 
 
