@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "hospitals")
+REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "partial", "hospitals")
 NAMES = (*SYNTHETIC, *REAL)
 
 
