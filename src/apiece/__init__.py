@@ -60,8 +60,8 @@ _MODULES = (
 )  # fmt: skip
 
 __all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "attack", "compare",
-           "data", "fine_tuned", "fit", "methods", "models", "pretrain", "remember_compiled", "report", "resume", "robust",
-           "show", "similarity", "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
+           "data", "fine_tuned", "fit", "methods", "models", "pretrain", "remember_compiled", "report", "resume",
+           "robust", "show", "similarity", "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,6 @@ import pytest
 
 from apiece.data import digits
 from apiece.data.federation import SPLITS
-from apiece.errors import UserError
 from apiece.experiment.spec import TrainSpec
 from apiece.methods import CATALOG
 from apiece.reproduce import contest, hospitals
