@@ -12,7 +12,7 @@ from apiece.reproduce import clup_ladder as ladder
 from apiece.reproduce.clup_images_runs import CASES, GRID, rivals_of
 from apiece.reproduce.clup_published import DEGREES, published, rung
 from apiece.reproduce.contest import Rival, contest
-from apiece.reproduce.images_by_classes import Task, arena_of, on_all_classes
+from apiece.reproduce.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
 
 PLAN = TrainSpec(rounds=2, evaluate_every=2)
 
@@ -86,6 +86,23 @@ def test_on_all_classes_every_model_sees_everybodys_examples(twice):
     shared = found["fed_avg"]
     errors, _ = shared.outcomes[3].scores("test", "error")
     np.testing.assert_allclose(shared.after[0], 1 - errors.mean(), rtol=1e-6, err_msg="who shares a model is as right")
+
+
+def test_step_sizes_can_be_chosen_on_everybodys_validation_examples(twice):
+    here, *_, pool = twice
+    engine = next(engine for (method, *_), engine in pool.items() if method == "fed_clup")
+    asked = []
+
+    def tune_on(engine, run):
+        asked.append(validated_on_all_classes(here)(engine, run))
+        return 0.0, run.hyper["lr"]  # the smallest step size is best
+
+    rival = Rival("fed_clup", dict(steps=4, lam=0.1), dict(lr=(0.1, 1e-6)))
+    found = contest(here, {"mild": rival}, PLAN, (3,), engines=pool, tune_on=tune_on)["mild"]
+    assert found.options["lr"] == 1e-6
+    assert asked[1][0] == pytest.approx(np.log(10), abs=1e-3), "a step size of a millionth leaves ten classes equal"
+    assert abs(asked[0][0] - np.log(10)) > 1e-3
+    assert len(pool) == 2 and engine in pool.values(), "and nothing is compiled again"
 
 
 def test_clients_hold_as_many_classes_as_asked_and_as_many_examples_as_the_others(folder):

@@ -10,7 +10,7 @@ from apiece.experiment.trial import Outcome
 from apiece.reproduce.clup_ladder import Accuracy
 from apiece.reproduce.clup_published import DEGREES, HIGH, LADDERS, LOW, MEDIUM, rung
 from apiece.reproduce.contest import Engines, Rival, Step, contest, errors
-from apiece.reproduce.images_by_classes import Task, arena_of, on_all_classes
+from apiece.reproduce.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
 
 GRID = (1e-3, 1e-2, 0.1)
 EPOCHS, ROUNDS, TUNED, PROX_STEPS = 5, 20, 5, 5
@@ -71,8 +71,9 @@ def played(name: str, numbers: tuple[int, ...], step: Step) -> dict[int, Cell]:
             place = arena_of(case.task, held, seed, first)
             first = first or place
             tell = lambda what, where=f"{name}, {held} classes": step(f"{where}: {what}")
-            how: dict[str, Any] = dict(after=on_all_classes(place), step=tell, engines=engines)
-            parts.append(contest(place, rivals, plan, (seed,), tune_rounds=TUNED, **how))
+            asked: dict[str, Any] = dict(after=on_all_classes(place), tune_on=validated_on_all_classes(place))
+            how: dict[str, Any] = dict(tune_rounds=TUNED, step=tell, engines=engines)
+            parts.append(contest(place, rivals, plan, (seed,), **asked, **how))
             # The first seed's clients have chosen the step sizes for all.
             rivals = {who: Rival(rivals[who].method, result.options) for who, result in parts[0].items()}
         sizes = {who.split()[0]: result.options[TRIED.get(who.split()[0], "lr")] for who, result in parts[0].items()}

@@ -24,6 +24,7 @@ from apiece.reproduce.verdict import Watch
 
 Step = Callable[[str], None]  # told what is done now
 Engines = dict[tuple, Simulation]  # by all that is compiled in
+TuneOn = Callable[[Simulation, Run], tuple[float, float]]
 After = Callable[[Simulation, Run], Any]  # asked of every trained run, for what a trial does not tell
 
 
@@ -77,6 +78,7 @@ def contest(
     deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
     engines: Engines | None = None,
+    tune_on: TuneOn | None = None,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
 
@@ -91,6 +93,7 @@ def contest(
         step: told what goes on (see `steps`).
         engines: where compiled engines are kept, to share them with contests on other data of the same shapes and
             with the same objective; empty at first.
+        tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
     """
     found: dict[str, Result] = {}
     chosen: dict[str, dict[str, Any]] = {}
@@ -100,7 +103,7 @@ def contest(
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")
-            tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds)))
+            tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds, tune_on)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
         options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
@@ -164,11 +167,15 @@ class _Bench:
             self.splits = setup.held_out(known, self.place)
         return known, hyper
 
-    def validation(self, options: dict[str, Any], seed: int, rounds: int) -> tuple[float, float]:
+    def validation(
+        self, options: dict[str, Any], seed: int, rounds: int, tune_on: TuneOn | None
+    ) -> tuple[float, float]:
         """(loss, error) after so many rounds."""
         engine, hyper = self.engine(options, self.plan)
         plan = self.plan.model_copy(update={"rounds": rounds, "evaluate_every": rounds})
-        _, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
+        run, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
+        if tune_on is not None:
+            return tune_on(engine, run)
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
     def trial(self, options: dict[str, Any], seed: int, other: Arena | None = None) -> tuple[Simulation, Run, Outcome]:

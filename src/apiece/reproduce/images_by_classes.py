@@ -88,12 +88,30 @@ def halved(x: np.ndarray) -> np.ndarray:
 
 def on_all_classes(place: Arena) -> Callable[[Simulation, Run], np.ndarray]:
     """(engine, run) -> [clients]: how often each client's model is right on everybody's test pictures together."""
-    x, y, offsets = place.splits["test"]
+    judged = _on_everybodys(place, "test")
+    return lambda engine, run: 1 - judged(engine, run)[1]
+
+
+def validated_on_all_classes(place: Arena) -> Callable[[Simulation, Run], tuple[float, float]]:
+    """(engine, run) -> (loss, error): the clients' mean on everybody's validation pictures together."""
+    judged = _on_everybodys(place, "validation")
+
+    def means(engine: Simulation, run: Run) -> tuple[float, float]:
+        losses, mistakes = judged(engine, run)
+        return float(losses.mean()), float(mistakes.mean())
+
+    return means
+
+
+def _on_everybodys(place: Arena, part: str) -> Callable[[Simulation, Run], tuple[np.ndarray, np.ndarray]]:
+    """(engine, run) -> (losses, errors) [clients] of each client's model on a split of everybody's."""
+    x, y, offsets = place.splits[part]
     starts, sizes = np.zeros(place.population, np.int32), np.full(place.population, offsets[-1], np.int32)
-    everybody = {"test": Examples(x, y, starts, sizes)}
+    everybody = {part: Examples(x, y, starts, sizes)}
 
-    def right(engine: Simulation, run: Run) -> np.ndarray:
-        _, errors = engine.outcomes(run, np.arange(place.population), place.objective.outcomes, everybody)["test"]
-        return 1 - errors.reshape(place.population, -1).mean(1, dtype=np.float64)
+    def judged(engine: Simulation, run: Run) -> tuple[np.ndarray, np.ndarray]:
+        losses, mistakes = engine.outcomes(run, np.arange(place.population), place.objective.outcomes, everybody)[part]
+        means = [values.reshape(place.population, -1).mean(1, dtype=np.float64) for values in (losses, mistakes)]
+        return means[0], means[1]
 
-    return right
+    return judged
