@@ -47,7 +47,7 @@ def figure_of(panels: Sequence[Panel]) -> Figure:
     """With what must be said about them."""
     caption = (
         "Means over splits; bands: 95 % intervals over splits, widened because splits share rows. All methods are in "
-        "the tables. A point is a hundredth of the test examples or, for schools, of the variance of their targets; more "
+        "the tables. A point is a hundredth of the test examples or, for schools, of the variance of targets; more "
         f"than {MOST:g} points are not drawn."
     )
     return Figure("Cross-silo federations", caption, panels)
