@@ -27,6 +27,7 @@ def write_figure(figure: Figure, folder: Path, name: str = "figure", tables: Seq
     """Write NAME.html, and NAME.png if Matplotlib is there; the files written.
 
     >>> import tempfile
+    >>> from apiece.report.figure import Line
     >>> figure = Figure("Growth", "Made up.", [Panel("", "x", "y", [Line("a", [0, 1], [1, 2])])])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_figure(figure, Path(folder))[0].name

@@ -62,8 +62,8 @@ def schools(seed: int) -> Federation:
 
 CASES = {
     "hospitals": Case("mistakes", heart, 40, (5, 10), Sizes((0.02, 0.1, 0.5), (0.1, 0.5, 2.0), 0.05)),
-    "sensors": Case("mistakes", vehicle, 40, (4, 8), Sizes((0.02, 0.1, 0.3), (0.05, 0.15, 0.5), 0.05)),
-    "schools": Case("error", schools, 30, (0, 5), Sizes((0.01, 0.03), (0.1, 0.3), 0.02)),
+    "sensors": Case("mistakes", vehicle, 40, (4, 6), Sizes((0.02, 0.1, 0.3), (0.05, 0.15, 0.5), 0.05)),
+    "schools": Case("error", schools, 30, (0, 4), Sizes((0.01, 0.03), (0.01, 0.03, 0.1), 0.02)),
 }
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.silos import Silos, over_splits
 
+MOST = 200.0  # points; a step size that suits many examples may throw a model far away on one
+
 
 def clients_panel(silos: Silos, label: str, shown: Sequence[str]) -> Panel:
     """Dots: a client's mean test error over splits, by its training examples, a little aside so that all are seen.
@@ -34,7 +36,9 @@ def newcomers_panel(silos: Silos, counts: Sequence[int], shown: Sequence[str]) -
     for style, method in enumerate(method for method in shown if method in silos.methods):
         found = [over_splits(column) for column in silos.newcomers(method).T]
         low, high = (np.array([mean.interval[end] for mean in found]) for end in (0, 1))
-        lines.append(Line(method, counts, [mean.value for mean in found], np.maximum(low, 0), high, style=style))
+        error = np.array([mean.value for mean in found])
+        error[error > MOST] = np.nan
+        lines.append(Line(method, counts, error, np.clip(low, 0, MOST), np.clip(high, 0, MOST), style=style))
     what = f"training examples of each of {len(silos.places[0].new)} new {silos.name}, at most (logarithmic)"
     return Panel(f"New {silos.name}", what, "test error, points", lines, log_x=True)
 
@@ -43,6 +47,7 @@ def figure_of(panels: Sequence[Panel]) -> Figure:
     """With what must be said about them."""
     caption = (
         "Means over splits; bands: 95 % intervals over splits, widened because splits share rows. All methods are in "
-        "the tables. A point is a hundredth of the test examples or, for schools, of the variance of their targets."
+        "the tables. A point is a hundredth of the test examples or, for schools, of the variance of targets; more "
+        f"than {MOST:g} points are not drawn."
     )
     return Figure("Cross-silo federations", caption, panels)
