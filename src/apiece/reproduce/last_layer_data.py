@@ -23,13 +23,15 @@ class Frozen(NamedTuple):
 
 
 def mnist(quick: bool) -> Frozen:
-    """Digits by writer; the writers of MNIST's test digits are the new clients, the first hundred of them."""
+    """Digits by writer; the writers of MNIST's test digits are the new clients."""
     every = real.mnist_by_writer(shares=SHARES)
     assert every.new is not None
     others, mine = parted(every, 40 if quick else 180)
-    mine = replace(mine.take(range(60 if quick else mine.clients)), new=every.new.take(range(20 if quick else 100)))
+    if quick:
+        mine = mine.take(range(60))
+    mine = replace(mine, new=every.new.take(range(10 if quick else every.new.clients)))
     model = cnn2((28, 28), 10, width=8, hidden=(32,))
-    return frozen(model, others, mine, epochs=6, lr=0.1, batch=32)
+    return frozen(model, others, mine, epochs=4 if quick else 6, lr=0.1, batch=32)
 
 
 def roles() -> Frozen:
@@ -54,7 +56,7 @@ def har() -> Frozen:
     """Six activities of thirty people: ten pre-train, sixteen are federated, four are new."""
     others, mine = parted(real.har_by_subject(shares=SHARES), 10)
     model = sensor_cnn((128, 9), 6, width=16, hidden=(32,))
-    return frozen(model, others, mine.hold_out_clients(0.2), epochs=4, lr=0.05, batch=32)
+    return frozen(model, others, mine.hold_out_clients(0.2), epochs=10, lr=0.05, batch=32)
 
 
 FEDERATIONS: dict[str, Callable[[], Frozen]] = {

@@ -10,7 +10,7 @@ from apiece.engines.simulation import Run, Simulation
 from apiece.experiment import setup
 from apiece.experiment.setup import Arena
 from apiece.methods import fed_avg
-from apiece.protocol import Loss, Method
+from apiece.protocol import Loss, Method, Tree
 from apiece.reproduce.contest import After, Rival
 from apiece.wrap import fine_tuned
 
@@ -18,7 +18,7 @@ PASSES = (0, 1, 2, 3, 5, 10, 15, 20)  # of personalization; the methods are tune
 STEPS = (0.01, 0.1, 1.0)
 
 
-def ftfa_in_passes(loss: Loss, *, lr: float = 0.1, tune_lr: float = 0.1, passes: float = 10.0) -> Method:
+def ftfa_in_passes(loss: Loss, *, lr: Tree = 0.1, tune_lr: Tree = 0.1, passes: Tree = 10.0) -> Method:
     """FTFA whose number of passes is traced: one program for all of them.
 
     >>> ftfa_in_passes(lambda params, batch, key: 0.0).message("the model", 3)
