@@ -59,7 +59,11 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     return Reproduction(claims, figure(found), settings, NOTES)
 
 
-NOTES = ("A quick run has images, FedAvg and private output layers alone.",)
+NOTES = (
+    "Published gains are 0.3 to 1.1 points, over a thousand clients; with some 1,800 test digits and three seeds, "
+    "half a point can hardly be told from chance here.",
+    "A quick run has images, FedAvg and private output layers alone, a network of two blocks, and two writers a round.",
+)
 
 Job = tuple[str, Arena, Course, dict[str, Variant], Rival]
 
