@@ -154,7 +154,8 @@ def figure(found: list[Trained]) -> Figure:
             panels.append(Panel(title, "share of the shared gradient left", "points above FedAvg", dots))
     caption = (
         "Left: test accuracy of clients that took no part in training, by the number of examples from which their "
-        "private part (or model) is tuned, mean over seeds. Right: gain in accuracy over FedAvg against the share of the shared part's "
-        "gradient that is left when the private part has been tuned at the model of stage 1. 95% intervals over seeds."
+        "private part (or model) is tuned, mean over seeds. Right: gain in accuracy over FedAvg, with 95% "
+        "intervals over seeds, against the share of the shared part's gradient that is left when the private part has "
+        "been tuned at the model of stage 1."
     )
     return Figure("Which part of a network to keep private", caption, panels)
