@@ -17,6 +17,7 @@ PUBLISHED = {
     "images": {"input": "+0.42 (FEMNIST)", "output": "+0.40 (FEMNIST)", "adapter": "+1.08 (FEMNIST)"},
     "text": {"input": "+0.29 (StackOverflow)", "output": "+1.10 (StackOverflow)", "adapter": "+0.98 (StackOverflow)"},
 }
+ABOUT = 1.0  # points of accuracy within which two methods are about equal
 BEST = {"images": "adapter", "text": "output"}
 
 
@@ -50,29 +51,31 @@ class Trained(NamedTuple):
 
 
 def claims_of(trained: Trained) -> list[Claim]:
-    """Of one federation. "At least": the interval does not lie below 0. "Above": it lies above 0. "Best": the mean."""
+    """Of one federation. "Above": the 95% interval over seeds lies above 0. "At least": no more than `ABOUT` below."""
     what, splits = trained.what, trained.splits
     claims = []
     for name in splits:
         gain = trained.above(name, FEDAVG)
-        said = f"{what}, {name} private: at least FedAvg's accuracy; points above it"
-        claims.append(stated(said, PUBLISHED[what][name], gain, gain.interval[1] >= 0))
+        said = f"{what}, {name} private: at least FedAvg's accuracy, to a point; points above it"
+        claims.append(stated(said, PUBLISHED[what][name], gain, gain.value >= -ABOUT))
         before, after = (trained.accuracy(result) for result in trained.finished[name][:2])
         tuning = mean_of(after - before)
-        said = f"{what}, {name} private: stage 3 loses nothing; points of accuracy that it brings"
-        claims.append(stated(said, "not below 0", tuning, tuning.interval[1] >= 0))
+        said = f"{what}, {name} private: stage 3 loses nothing, to a point; points of accuracy that it brings"
+        claims.append(stated(said, "not below 0", tuning, tuning.value >= -ABOUT))
     if len(splits) < len(SPLITS):
         return claims
+    for name in splits:
+        gain = trained.above(name, FEDAVG)
+        said = f"{what}, {name} private: above FedAvg (95% interval over seeds)"
+        claims.append(stated(said, PUBLISHED[what][name], gain, gain.interval[0] > 0))
     ranked = sorted(splits, key=lambda name: -trained.above(name, FEDAVG).value)
     lead = mean_of(trained.accuracy(trained.results[ranked[0]]) - trained.accuracy(trained.results[ranked[1]]))
     order = lambda names: " > ".join(names)
     said = f"{what}: the most accurate split"
     claims.append(stated(said, BEST[what], order(ranked), ranked[0] == BEST[what], lead.interval))
-    gain = trained.above(ranked[0], FEDAVG)
-    claims.append(stated(f"{what}: the best split is above FedAvg (95% interval)", "> 0", gain, gain.interval[0] > 0))
     gain = trained.above(ranked[0], TUNED)
     said = f"{what}: the best split is at least as accurate as FedAvg tuned as a whole; points above it"
-    claims.append(stated(said, ">= 0", gain, gain.interval[1] >= 0, source="here"))
+    claims.append(stated(said, ">= 0", gain, gain.value >= 0, source="here"))
     left = sorted(splits, key=lambda name: left_over(trained.finished[name]))
     said = f"{what}: the less of the shared gradient a split leaves, the more accurate it is"
     claims.append(stated(said, order(ranked), order(left), left == ranked, source="here"))
@@ -92,8 +95,8 @@ def newcomers(trained: Trained, best: str) -> list[Claim]:
     for most in (counts[0], counts[-1]):
         mine, shared = (np.array(trained.results[name].newcomers[most]) for name in (best, FEDAVG))
         gain = mean_of(100 * (shared - mine))
-        said = f"{trained.what}, new clients with {most} examples, best split: at least FedAvg; points above it"
-        claims.append(stated(said, ">= 0", gain, gain.interval[1] >= 0, source="here"))
+        said = f"{trained.what}, new clients with {most} examples: best split at least FedAvg, to a point; points above"
+        claims.append(stated(said, ">= 0", gain, gain.value >= -ABOUT, source="here"))
     return claims
 
 

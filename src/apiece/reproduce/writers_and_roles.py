@@ -40,17 +40,16 @@ def some(federation: Federation, among: np.ndarray, count: int) -> Federation:
 
 
 def halved(federation: Federation) -> Federation:
-    """The pictures at half the size.
-
-    >>> from apiece.data import digits
-    >>> halved(digits(clients=20)).train.x.shape[1:]
-    (4, 4)
-    """
-
-    def small(x: np.ndarray) -> np.ndarray:
-        examples, height, width = x.shape
-        means = x.reshape(examples, height // 2, 2, width // 2, 2).mean((2, 4))
-        return means.astype(x.dtype)
-
+    """The pictures at half their size."""
     parts = {part: getattr(federation, part) for part in SPLITS}
-    return replace(federation, **{part: replace(split, x=small(split.x)) for part, split in parts.items()})
+    return replace(federation, **{part: replace(split, x=half(split.x)) for part, split in parts.items()})
+
+
+def half(x: np.ndarray) -> np.ndarray:
+    """Pictures [examples, height, width] by means over 2x2 pixels.
+
+    >>> half(np.arange(16, dtype=np.uint8).reshape(1, 4, 4)).tolist()
+    [[[2, 4], [10, 12]]]
+    """
+    examples, height, width = x.shape
+    return x.reshape(examples, height // 2, 2, width // 2, 2).mean((2, 4)).astype(x.dtype)
