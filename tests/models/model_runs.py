@@ -133,9 +133,8 @@ MODELS = {
     "cnn2": (lambda: cnn2((4, 4), 3, width=4, hidden=(8,)), images((4, 4)), "classification"),
     "cnn2_valid": (lambda: cnn2_valid((16, 16), 3, width=2, hidden=(8,)), images((16, 16)), "classification"),
     "cnn3": (lambda: cnn3((8, 8, 3), 3, width=4, hidden=(8,)), images((8, 8, 3)), "classification"),
-    "cnn5": (lambda: cnn5((8, 8), 3, width=2, hidden=(8,)), images((8, 8)), "classification"),
-    "resnet18": (lambda: resnet18((4, 4), 3, width=4, blocks=(1, 1)), images((4, 4)), "classification"),
     "sensor_cnn": (lambda: sensor_cnn((12, 2), 3, width=4, size=3, hidden=(8,)), signals, "classification"),
+    "resnet18": (lambda: resnet18((4, 4), 3, width=4, blocks=(1, 1)), images((4, 4)), "classification"),
     "char_lstm": (lambda: char_lstm(5, embed=3, width=6), texts(every=True), "next_character"),
     "text_lstm": (lambda: text_lstm(5, embed=3, width=6, layers=1), texts(every=False), "classification"),
     "transformer": (
@@ -144,6 +143,7 @@ MODELS = {
         "next_character",
     ),
     "adapted": (lambda: adapted(cnn2((4, 4), 3, width=4, hidden=(8,)), rank=2), images((4, 4)), "classification"),
+    "cnn5": (lambda: cnn5((8, 8), 3, width=2, hidden=(8,)), images((8, 8)), "classification"),
 }
 FOREIGN = {
     "flax": (flax_module, images((4, 4)), "classification"),

@@ -19,8 +19,8 @@ from apiece.split import path_name
 
 CLIFF = (
     "{name} has a convolution whose automatic gradient is up to thirty times slower inside a compiled loop on a CPU, "
-    "and which cannot be exchanged for apiece's own: it has groups, a dilation, a precision or strides that differ, or "
-    "stands inside a loop. Take apiece.models.convolution.convolution(x, w, stride, padding) where it computes the same."
+    "and which has no equal among apiece's own: it has groups, a dilation, a precision or strides that differ, or "
+    "stands in a loop. Take apiece.models.convolution.convolution(x, w, stride, padding) where it computes the same."
 )
 
 
