@@ -85,8 +85,8 @@ def flax_module():
     class Net(nn.Module):
         @nn.compact
         def __call__(self, x):
-            x = nn.relu(nn.Conv(4, (3, 3))(x.astype(jnp.float32)[..., None] / 255))
-            return nn.Dense(3, name="out")(nn.GroupNorm(2, name="norm")(x).reshape(len(x), -1))
+            x = nn.GroupNorm(2, name="norm")(nn.Conv(4, (3, 3))(x.astype(jnp.float32)[..., None] / 255))
+            return nn.Dense(3, name="out")(nn.relu(x).reshape(len(x), -1))
 
     return from_flax(Net(), jnp.zeros((1, 4, 4), jnp.uint8))
 
@@ -119,7 +119,7 @@ def torch_module():
             self.out = torch.nn.Linear(16, 3)
 
         def forward(self, x):
-            return self.out(self.norm(torch.relu(self.conv(x[:, None] / 255))).flatten(1))
+            return self.out(torch.relu(self.norm(self.conv(x[:, None] / 255))).flatten(1))
 
     return from_torch(Net())
 
