@@ -10,6 +10,7 @@ from apiece.data import hub, real, synthetic
 from apiece.data.fashion import fashion_mnist
 from apiece.data.federation import Federation
 from apiece.data.partition import partitioned
+from apiece.data.sentiment import sentiment140
 from apiece.errors import UserError, suggest
 
 
@@ -80,6 +81,7 @@ READ: dict[str, Callable[..., Federation]] = {  # from files that a user has, or
     "cifar10": hub.cifar10,
     "cifar100": hub.cifar100,
     "shakespeare": hub.shakespeare,
+    "sentiment140": sentiment140,
 }
 SOURCES = MADE | READ
 
