@@ -160,10 +160,10 @@ def fits(model, method):
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 
 
-def rotation(models):
+def rotation(models, methods=tuple(CATALOG)):
     """(model, method) pairs: every method once, with the fitting model that was taken least so far."""
     taken, pairs = dict.fromkeys(models, 0), []
-    for method in sorted(CATALOG, key=lambda method: sum(fits(model, method) for model in models)):
+    for method in sorted(methods, key=lambda method: sum(fits(model, method) for model in models)):
         model = min((model for model in models if fits(model, method)), key=lambda model: taken[model])
         taken[model] += 1
         pairs.append((model, method))

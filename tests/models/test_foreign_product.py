@@ -5,7 +5,7 @@ import pytest
 from model_runs import FOREIGN, fits, rotation
 from product import keeps_its_shapes, trains_and_agrees
 
-from apiece.methods import CATALOG
+from apiece.methods import CATALOG, USUAL
 
 
 @pytest.fixture
@@ -20,7 +20,8 @@ def test_a_module_of_ones_own_keeps_its_shapes_under_every_method_it_fits(module
     keeps_its_shapes(module)
 
 
-@pytest.mark.parametrize(("module", "method"), rotation(FOREIGN))
+# The usual methods, with whole models alone; and one each with parts, norms, second derivatives and inner solves.
+@pytest.mark.parametrize(("module", "method"), rotation(FOREIGN, (*USUAL, "fed_per", "fed_bn", "maml_fl", "ffgg")))
 def test_a_module_of_ones_own_trains_alike_on_both_engines(compiled_quickly, module, method):
     trains_and_agrees(module, method)
 
