@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ()
+REAL: tuple[str, ...] = ("self-fl-images", "wake-word")
 NAMES = (*SYNTHETIC, *REAL)
 
 
