@@ -12,7 +12,7 @@ asked for here, on MNIST, is the order, not the numbers.
 the printed rule, and x <- (1 - C) x + C x'. "self_fl (bayes)" is the rule of the posterior mean with bootstrapped
 variances, not smoothed. Chosen here: the pull of Ditto and of pFedMe, on validation; pFedMe with 4 outer steps of 5
 inner ones, which are 20 gradients a visit; Per-FedAvg of first order with 20 steps of personalization (a single one
-leaves it at FedAvg's accuracy); 100 clients more that never train. One cut; the seeds are those of training.
+leaves it at FedAvg's accuracy); 50 clients more that never train. One cut; the seeds are those of training.
 "A above B": the 95% interval of the paired difference over seeds lies above 0.
 """
 
@@ -36,7 +36,7 @@ from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated
 BASE: dict[str, Any] = dict(lr=0.03, batch=10)
 SELF: dict[str, Any] = dict(l_max=40, l_default=20, summed=True, **BASE)
 PRINTED: dict[str, Any] = dict(rule="paper", variance="welford", smoothing=True, **SELF)
-BAYES: dict[str, Any] = dict(rule="bayes", variance="bootstrap", tune_lr=0.03, tune_steps=50, refits=4, **SELF)
+BAYES: dict[str, Any] = dict(rule="bayes", variance="bootstrap", tune_lr=0.03, tune_steps=30, refits=3, **SELF)
 PULLS = (0.01, 0.1, 1.0)
 RIVALS = {
     "local": Rival("local", dict(steps=20, **BASE)),
@@ -66,7 +66,7 @@ FEMNIST_WEIGHTED = {"ditto": 71.33, "pfedme": 68.87, "maml_fl": 71.08, "self_fl"
 
 def run(quick: bool, watch: Watch) -> Reproduction:
     """`quick`: 150 clients, 40 rounds, five methods; no ablation and no fiftieth."""
-    clients, new, rounds = (150, 15, 40) if quick else (1000, 100, 200)
+    clients, new, rounds = (150, 10, 40) if quick else (1000, 50, 200)
     seeds = range(3)
     federation = two_digit_clients(clients, new)
     place = arena(federation, model_of(ModelSpec(name="softmax"), federation))
@@ -77,7 +77,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     more = {} if quick else ALONE
     total = sum(ground.steps(group, seeds) for group in (rivals, more, {} if quick else SLOW))
     how: dict[str, Any] = dict(after=asked(place), step=ground.counter(watch, total), tune_rounds=rounds // 4)
-    results = ground.contest(place, rivals, plan, seeds, newcomers=(2, 5, 10, 20, 40), **how)
+    results = ground.contest(place, rivals, plan, seeds, newcomers=(5, 20) if quick else (2, 10, 40), **how)
     scores = {name: accuracies(place, result) for name, result in results.items()}
     claims = [*order(scores), *beyond(scores), *steps_taken(place, results)]
     settings: dict[str, Any] = dict(
