@@ -78,6 +78,7 @@ def self_fl(
     adapt_init: bool = True,
     adapt_steps: bool = True,
     adapt_weights: bool = True,
+    summed: bool = False,
     variances: Any = (),
     spread: Tree = 0.0,
     clusters: Any = (),
@@ -96,6 +97,8 @@ def self_fl(
     that are alike make s0 small, which makes them more alike, until they are the shared one.
     augmented: z_m, run to anew each round, stands for q_m in start, variances and x. With everybody taking part this
     gives a quadratic client its posterior mean, up to the rounding of l_m; without it, x is a mean of shrunk models.
+    summed: as published, s_m in rho is summed over all d coordinates, which makes rho d times smaller: in a model with
+    many flat directions the variance per coordinate asks for a single step, and the sum for many.
     Who is alone, or whose s_m is unknown or 0, takes `l_default` steps from x. The loss has to be a negative
     log-likelihood, for 1 / (n_m s_m) stands for its curvature.
 
@@ -117,8 +120,8 @@ def self_fl(
         l_max: most steps a round. l_default: steps of a client that cannot know better.
         tune_lr, tune_steps, tune_epochs: how a client finds its optimum and refits it. refits: resamples of the
         bootstrap. adapt_init, adapt_steps, adapt_weights: without one of them, x is the start, `l_default` the steps,
-        the number of examples the weight; without any it is FedAvg. variances: every client's s_m, if known.
-        spread: s0, beside `variances`.
+        the number of examples the weight; without any it is FedAvg. summed: rho by the whole model's variance.
+        variances: every client's s_m, if known. spread: s0, beside `variances`.
         clusters: every client's cluster, from 0 on. population: the number of clients.
 
     >>> method = self_fl(lambda params, batch, key: 0.0, variances=[0.5, 1.0, 2.0], spread=0.25)
@@ -171,7 +174,8 @@ def self_fl(
             weight = jnp.where(informed, _weights(view.spread, view.variance), 0)
             start = without(start, own.optimum if augmented else own.model, weight, others)
         if adapt_steps:
-            wanted = whole_steps(s, pull(others, view.spread, rule), lr / (data.size * s), l_max)
+            coordinates = sum(leaf.size for leaf in jax.tree.leaves(start)) if summed else 1
+            wanted = whole_steps(s, pull(others, view.spread, rule), lr / (data.size * s * coordinates), l_max)
             steps = jnp.where(informed, wanted, l_default)
         model = train(start, data, train_key, steps=steps)
         optimum = tune(model, data, tune_key) if augmented else own.optimum

@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "partial", "hospitals")
+REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "self-fl-images", "wake-word", "partial", "hospitals")
 NAMES = (*SYNTHETIC, *REAL)
 
 
