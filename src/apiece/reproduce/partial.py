@@ -87,7 +87,7 @@ def text(count: int, new: int, rounds: int) -> Job:
     place = setup.arena(federation, transformer(len(federation.classes), length=LENGTH, width=64, inner=256, blocks=2))
     first = _plan(rounds, cohort=4, schedule="linear")
     course = Course(first, _second(first), (0, 1, 2), (0.3, 0.03), (0.01, 0.001), adam=True, inner_steps=5, rank=4,
-                    tune_lrs=(0.1, 0.3), newcomers=EXAMPLES["text"])  # fmt: skip
+                    tune_lrs=(0.03, 0.1, 0.3), newcomers=EXAMPLES["text"])  # fmt: skip
     return "text", place, course, {FEDAVG: Variant()} | SPLITS, Rival("local", {"epochs": 1}, {"lr": (0.1, 0.3)})
 
 
