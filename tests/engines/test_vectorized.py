@@ -77,7 +77,7 @@ def test_a_run_may_be_cut_anywhere(engine):
 def test_a_run_does_not_depend_on_how_many_rounds_a_block_has(engine):
     """A block of one round holds the rows of few clients, so a client's row is not its number there."""
     hyper, short = {"lr": 0.1, "lam": 0.1}, engine_of(participation=Participation(size=3), block=1)
-    assert short.working_rows < len(SIZES) == engine.working_rows
+    assert short.working_rows(1) < len(SIZES) == engine.working_rows(4)
     runs = [e.advance(e.start(MODEL.init, 0, hyper), 5) for e in (engine, short)]
     assert runs[0].known.tolist() == runs[1].known.tolist()
     for a, b in ((runs[0].server, runs[1].server), (runs[0].rows, runs[1].rows)):

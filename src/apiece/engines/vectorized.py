@@ -72,9 +72,13 @@ class Vectorized(Simulation):
             count[ids[self.faults.draw(run.seed, r, ids, self.population).works]] += 1
         return count
 
+    def working_rows(self, block: int) -> int:
+        """How many clients' states so many rounds need at most."""
+        return 0 if self.stateless else min(self.population, block * self.places)
+
     def _advance_block(self, run: Run, rounds: int, block: int) -> Run:
         ids, present, weight, took = self._plan(run.seed, run.round, rounds, block)
-        working = 0 if self.stateless else min(self.population, block * self.places)
+        working = self.working_rows(block)
         touched, slots = touched_rows(ids, working == self.population)
         # Absent places point at one spare row, so that they never write over a client's.
         slots = np.where(present, slots, working).astype(np.int32)
