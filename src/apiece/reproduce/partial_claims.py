@@ -61,7 +61,7 @@ def claims_of(trained: Trained) -> list[Claim]:
         before, after = (trained.accuracy(result) for result in trained.finished[name][:2])
         tuning = mean_of(after - before)
         said = f"{what}, {name} private: stage 3 loses nothing, to a point; points of accuracy that it brings"
-        claims.append(stated(said, "not below 0", tuning, tuning.value >= -ABOUT))
+        claims.append(stated(said, "not below 0", tuning, tuning.value >= -ABOUT, source="here"))
     if len(splits) < len(SPLITS):
         return claims
     for name in splits:
