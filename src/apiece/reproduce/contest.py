@@ -65,6 +65,7 @@ def contest(
     tune_rounds: int | None = None,
     newcomers: Sequence[int] = (),
     after: After | None = None,
+    costs: bool = True,
     step: Step = lambda what: None,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
@@ -74,7 +75,9 @@ def contest(
 
     Args:
         newcomers: numbers of examples from which new clients' models are made and tested.
-        after: (engine, run) -> anything, asked of every trained run. step: told what goes on (see `steps`).
+        after: (engine, run) -> anything, asked of every trained run.
+        costs: count bytes and gradients; where clients have many sizes and a method depends on them that takes long.
+        step: told what goes on (see `steps`).
     """
     found = {}
     for name, rival in rivals.items():
@@ -89,7 +92,7 @@ def contest(
         for seed in seeds:
             step(f"{name}: seed {seed}")
             began = time.perf_counter()
-            engine, run, outcomes[seed] = bench.trial(options, seed)
+            engine, run, outcomes[seed] = bench.trial(options, seed, costs)
             for most, errors in trial.by_examples(engine, place, run, bench.splits["test"], newcomers).items():
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))
@@ -140,11 +143,13 @@ class _Bench:
         _, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
-    def trial(self, options: dict[str, Any], seed: int) -> tuple[Simulation, Run, Outcome]:
+    def trial(self, options: dict[str, Any], seed: int, counted: bool) -> tuple[Simulation, Run, Outcome]:
         engine, hyper = self.engine(options, self.plan)
         run, curve, seconds = trial.train(engine, self.place, hyper, seed, self.plan, self.splits)
         judged, arrays = trial.judge(engine, self.place, run, self.splits)
-        costs = trial.total_costs(engine, self.place, run, engine.build(hyper, 0), seconds)
+        costs = {"seconds": seconds}
+        if counted:
+            costs = trial.total_costs(engine, self.place, run, engine.build(hyper, 0), seconds)
         return engine, run, Outcome(judged, arrays, curve, costs)
 
 
