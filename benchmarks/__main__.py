@@ -11,7 +11,7 @@ import platform
 import sys
 from typing import Any
 
-from . import deep, methods, scale, speed
+from . import deep, memory, methods, scale, speed
 
 
 def machine() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (speed, deep, methods, scale):
+    for module in (speed, deep, methods, scale, memory):
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         command.add_argument("--repeats", type=int, default=5, help="timed repeats of a system; the median counts")

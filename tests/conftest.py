@@ -9,6 +9,11 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
+# Programs of tests run once each: XLA's newer way to write out fusions nearly doubles the time of its compiler. It is
+# what users run: whoever names the flag decides (the slow tests of `.ci/run` have it as users do).
+if "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+
 import hypothesis
 import jax
 import jaxtyping

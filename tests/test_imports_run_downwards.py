@@ -15,7 +15,7 @@ ORDER = [
     *("errors", "protocol", "tree"),
     *("theory", "local", "aggregate", "similarity", "posterior", "variance", "attack"),
     *("split", "solve", "schedule", "data", "models"),
-    *("wrap", "robust", "methods", "diagnose"),
+    *("wrap", "robust", "methods", "diagnose", "pretrain"),
     *("engines", "evaluate", "testing"),
     *("experiment", "report", "show", "predict", "advise", "reproduce"),
     *("__init__", "cli", "__main__"),

@@ -14,9 +14,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apiece import aggregate, attack, data, methods, models, robust, similarity, split, testing, theory, wrap
+    from apiece import (
+        aggregate,
+        attack,
+        data,
+        methods,
+        models,
+        pretrain,
+        report,
+        robust,
+        show,
+        similarity,
+        split,
+        testing,
+        theory,
+    )
+    from apiece import wrap as wrap
     from apiece.data import Federation
-    from apiece.engines.devices import use_all_cores
+    from apiece.engines.devices import remember_compiled, use_all_cores
     from apiece.errors import UserError
     from apiece.experiment import compare, fit, resume
     from apiece.methods import CATALOG
@@ -34,16 +49,19 @@ _HOME = {
     "compare": "apiece.experiment",
     "fine_tuned": "apiece.wrap",
     "fit": "apiece.experiment",
+    "remember_compiled": "apiece.engines.devices",
     "resume": "apiece.experiment",
     "use_all_cores": "apiece.engines.devices",
 }
 _MODULES = (
-    "aggregate", "attack", "data", "methods", "models", "robust", "similarity", "split", "testing", "theory", "wrap"
+    "aggregate", "attack", "data", "methods", "models", "pretrain", "report", "robust", "show", "similarity", "split",
+    "testing",
+    "theory", "wrap",
 )  # fmt: skip
 
 __all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "attack", "compare",
-           "data", "fine_tuned", "fit", "methods", "models", "resume", "robust", "similarity", "split", "testing",
-           "theory", "use_all_cores", "wrap"]  # fmt: skip
+           "data", "fine_tuned", "fit", "methods", "models", "pretrain", "remember_compiled", "report", "resume",
+           "robust", "show", "similarity", "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from apiece.protocol import Batch, Data, Loss, Params, Tree
 SHUFFLE_ROUNDS = 24  # a position's law is within 2^-24 of uniform, a pair's within about 2^-12
 WRITTEN_OUT = True  # the shuffle's rounds one by one: quicker to run; as a loop it is quicker to compile, for tests
 PLANNED_DRAWS = 1 << 16  # up to so many examples, a client's draws are planned before its first step
+TOGETHER_DRAWS = 1 << 13  # up to so many are gathered for a loss that takes all steps in one call
 FULL_CHUNK = 256  # rows of a full-batch view that are processed at once
 GRADIENT_MARK = "apiece_gradient"  # names each gradient in the traced program, so that costs can be counted
 
@@ -131,8 +132,11 @@ def full_gradient(loss: Loss, params: Params, data: Data, key: Tree) -> Params:
 
 def gradient(loss: Loss, params: Params, batch: Batch, key: Tree) -> Params:
     """The gradient of the loss over one batch; every gradient of the library goes through here, to be counted."""
-    marked = batch._replace(weight=checkpoint_name(batch.weight, GRADIENT_MARK))
-    return jax.grad(loss)(params, marked, key)
+    return jax.grad(loss)(params, _marked(batch), key)
+
+
+def _marked(batch: Batch) -> Batch:
+    return batch._replace(weight=checkpoint_name(batch.weight, GRADIENT_MARK))
 
 
 def steps_taken(data: Data, steps: Tree, epochs: Tree | None, batch: int) -> Tree:
@@ -165,6 +169,8 @@ def descend(
     goes through a new random order of all examples. `batch=0` takes the gradient over all of them. `shift` adds to
     the gradient (a pull towards a centre, a control variate); `optimizer` is any optax transformation of it
     (`optax.scale_by_adam()`, `optax.trace(0.9)`), applied before the step of size `lr`. Both counts may be traced.
+    A loss with a function `sgd(params, batches, keys, lr)`, as a torch module's, takes a known number of plain steps by
+    one call of it.
 
     >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2 / 2).sum() / batch.weight.sum()
     >>> data = Data(x=jnp.zeros(3), y=jnp.array([0.0, 1.0, 2.0]), start=0, size=3, capacity=3)
@@ -179,6 +185,11 @@ def descend(
     if batch and isinstance(count, int) and 0 < count * batch <= PLANNED_DRAWS:
         planned = jax.vmap(which)(jnp.arange(count))  # the same draws, a quarter cheaper than one step at a time
         which = lambda k: tree.take(planned, k)
+        together = getattr(loss, "sgd", None)
+        if together is not None and shift is None and optimizer is None and count * batch <= TOGETHER_DRAWS:
+            # Each batch is marked as it is drawn, in a loop of known length: the steps are counted as if taken here.
+            ahead = lambda k: (_marked(rows(data, *which(k))), jax.random.fold_in(loss_key, k))
+            return together(params, *lax.map(ahead, jnp.arange(count)), lr)
 
     def direction(p: Params, k: Tree) -> Params:
         step_key = jax.random.fold_in(loss_key, k)

@@ -28,7 +28,7 @@ def comparison(record: dict[str, Any]) -> Group:
     titles = ["method", "test", "worst\ntenth"]
     titles += ["new\nclients"] * new + ["gain over\nlocal", "hurt %\n(proved)"] * beside_local
     unit, size = _unit(max(map(_sent, methods.values())))
-    table = _table([*titles, f"{unit}\nsent"], left=1)
+    table = _table([*titles, f"{unit}\nsent"], left=1, tight=max(map(len, methods)) > 10)
 
     def key(item: tuple[str, Any]) -> float:
         value = item[1]["summary"]["test"][measure]["mean_weighted"]["mean"]
@@ -43,7 +43,57 @@ def comparison(record: dict[str, Any]) -> Group:
         row += [*_hurt(found["hurt"])] * beside_local
         table.add_row(*row, f"{_sent(found) / size:.1f}")
     legend = _legend(record, classification, beside_local, unit)
-    return Group(table, Text("\n".join(["", *legend]), style="dim"))
+    order = [name for name, _ in sorted(methods.items(), key=key)]
+    more = [_of_task(methods, order), _newcomers(methods, order, measure, classification)]
+    below = [part for one in more if one is not None for part in (Text(), *one)]
+    return Group(table, Text("\n".join(["", *legend]), style="dim"), *below)
+
+
+# What a task has beyond its score, where there is room: (part, metric, title, factor, digits).
+OF_TASK = (
+    ("test", "auc_pooled", "AUC", 1, 3),
+    ("test", "false_accepts_pooled", "false\naccepts %", 100, 1),
+    ("new_clients", "auc_pooled", "AUC, new\nclients", 1, 3),
+    ("test", "rmse_pooled", "RMSE", 1, 3),
+    ("test", "r2", "R2", 1, 3),
+    ("new_clients", "rmse_pooled", "RMSE, new\nclients", 1, 3),
+    ("new_clients", "r2", "R2, new\nclients", 1, 3),
+)
+
+
+def _of_task(methods: dict[str, Any], order: list[str]) -> tuple[Table, Text] | None:
+    """AUC and false accepts of two classes, RMSE and R2 of a regression; None for other tasks."""
+    shown = [row for row in OF_TASK if row[1] in next(iter(methods.values()))["summary"].get(row[0], {})]
+    if not shown:
+        return None
+    table = _table(["method", *(title for *_, title, _, _ in shown)], left=1)
+    for name in order:
+        cells = [(methods[name]["summary"][part][metric], factor, digits) for part, metric, _, factor, digits in shown]
+        table.add_row(name, *("" if found["mean"] is None else f"{factor * found['mean']:.{digits}f}"
+                              f"{_half(found, factor, digits)}" for found, factor, digits in cells))  # fmt: skip
+    binary = shown[0][1] == "auc_pooled"
+    told = "all test examples together" + ("; false accepts at 5% false rejects." if binary else ".")
+    return table, Text("\n" + told, style="dim")
+
+
+def _newcomers(
+    methods: dict[str, Any], order: list[str], measure: str, classification: bool
+) -> tuple[Table, Text] | None:
+    """New clients by how many of their examples they use; without intervals, which are in the report."""
+    found = {name: mine for name in order if (mine := methods[name].get("newcomers"))}
+    if not found:
+        return None
+    first = next(iter(found.values()))
+    every = range(len(first["examples"]))
+    room = 7 if classification else 6
+    kept = every if len(every) <= room else [*every[: room - 1], every[-1]]
+    table = _table(["method", *(f"{first['examples'][at]}" for at in kept)], left=1, tight=max(map(len, found)) > 10)
+    bare = lambda mean: "–" if mean is None else f"{100 * mean:.1f}" if classification else f"{mean:.4g}"
+    for name, mine in found.items():
+        table.add_row(name, *(bare(mine[measure][at]["mean"]) for at in kept))
+    many = f"{first['clients']} new client{'s' if first['clients'] != 1 else ''}"
+    told = f"{many} by how many training examples each may use; intervals over seeds are in the report."
+    return table, Text("\n" + told, style="dim")
 
 
 def _sent(method: dict[str, Any]) -> float:
@@ -151,9 +201,12 @@ def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequenc
     return Group(table, Text("\n".join(["", *notes]), style="dim"))
 
 
-def _table(titles: list[str], left: int) -> Table:
-    """Columns with these titles, the first `left` ones flush left; only the first is never broken."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+def _table(titles: list[str], left: int, tight: bool = False) -> Table:
+    """Columns with these titles, the first `left` ones flush left; only the first is never broken.
+
+    `tight`: less room between columns, for long names.
+    """
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False, collapse_padding=tight, pad_edge=not tight)
     for at, title in enumerate(titles):
         table.add_column(title, justify="left" if at < left else "right", no_wrap=at == 0 or at >= left)
     return table

@@ -154,6 +154,7 @@ def test_data_options_are_read_as_toml_and_else_as_words(monkeypatch):
         (["compare", "--tune", "0"], "'tune' = 0 is wrong"),
         (["compare", "--cohort", "2", "--probability", "0.5"], "exclude each other"),
         (["compare", "--cohort", "1000"], "a cohort of 1000 clients is more than the 27 there are"),
+        (["compare", "--hidden", "8"], "model 'softmax' has no hidden layers"),
         (["compare", "--hidden", "a"], "--hidden a: whole numbers, separated by commas"),
         (["compare", "--model", "mlp", "--hidden", "0"], "'model.hidden.0' = 0 is wrong"),
         (["compare", "--model", "forest"], "'model.name' = 'forest' is wrong"),

@@ -283,3 +283,13 @@ def test_a_million_clients_are_made_saved_opened_and_described_in_seconds(tmp_pa
     assert opened.index_of("999999") == 999_999
     assert report["clients"] == 1_000_000 and report["examples"]["train"] == 10_000_000
     assert time.process_time() - began < 25
+
+
+def test_places_without_a_target_are_allowed_in_sequences_alone():
+    y = np.array([[1, -1], [0, 1]])
+    sequences = from_rows(np.abs(y), y, np.array([0, 1]), classes=("a", "b"), shares=(1, 0, 0))
+    assert sequences.task == "next_character" and sequences.train.y.min() == -1
+    with pytest.raises(UserError, match=r"must lie in -1\.\.1"):
+        from_rows(np.abs(y), 2 * y, np.array([0, 1]), classes=("a", "b"), shares=(1, 0, 0))
+    with pytest.raises(UserError, match=r"must lie in 0\.\.1"):
+        from_rows(np.abs(y), y[:, 1], np.array([0, 1]), classes=("a", "b"), shares=(1, 0, 0))

@@ -387,6 +387,22 @@ def test_shakespeare_of_the_hub_has_its_roles_as_clients(tmp_path):
         source("shakespeare", folder=str(tmp_path), min_size=100)
 
 
+def test_tweets_of_the_hub_have_their_users_as_clients_and_words_as_tokens(tmp_path):
+    said = ["What a GOOD day :)", "good good", "bad bad day..."] * 4
+    columns = {"text": [*said, *said, "I am alone"], "user": ["ann"] * 12 + ["bob"] * 12 + ["eve"], "query": ["-"] * 25}
+    hub_copy(tmp_path, columns | {"sentiment": [4, 4, 0] * 8 + [0]}, {}, splits=("train",))
+    federation = source("sentiment140", folder=str(tmp_path), length=4)
+    assert federation.ids.tolist() == ["ann", "bob"] and federation.classes == ("bad", "good")
+    x, y = all_of(federation, "x"), all_of(federation, "y")
+    sad, glad = np.unique(x[y == 0], axis=0), np.unique(x[y == 1], axis=0)
+    assert x.shape == (24, 4) and len(sad) == 1 and len(glad) == 2
+    bad, again, day, none = sad[0]
+    assert bad == again > 0 and none == -1 and glad[:, 3].tolist() in ([-1, day], [day, -1])
+    assert source("sentiment140", folder=str(tmp_path), users=1).ids.tolist() == ["ann"]
+    with pytest.raises(UserError, match="no user has min_size = 100 tweets; the most that one has are 12"):
+        source("sentiment140", folder=str(tmp_path), min_size=100)
+
+
 def test_a_folder_that_is_no_copy_of_the_hub_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"holds no Parquet file called train-"):
         source("mnist", folder=str(tmp_path))

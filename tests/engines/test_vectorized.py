@@ -11,7 +11,6 @@ import pytest
 from jax import lax
 
 from apiece import tree
-from apiece.engines import simulation
 from apiece.engines.cohort import Participation
 from apiece.engines.vectorized import Vectorized
 from apiece.errors import UserError
@@ -78,7 +77,7 @@ def test_a_run_may_be_cut_anywhere(engine):
 def test_a_run_does_not_depend_on_how_many_rounds_a_block_has(engine):
     """A block of one round holds the rows of few clients, so a client's row is not its number there."""
     hyper, short = {"lr": 0.1, "lam": 0.1}, engine_of(participation=Participation(size=3), block=1)
-    assert short.working_rows < len(SIZES) == engine.working_rows
+    assert short.working_rows(1) < len(SIZES) == engine.working_rows(4)
     runs = [e.advance(e.start(MODEL.init, 0, hyper), 5) for e in (engine, short)]
     assert runs[0].known.tolist() == runs[1].known.tolist()
     for a, b in ((runs[0].server, runs[1].server), (runs[0].rows, runs[1].rows)):
@@ -305,21 +304,6 @@ def test_a_newcomer_catches_up_with_as_many_visits_as_others_made():
     assert visits(10, size=3) == 5
     assert visits(50, probability=0.1) == 5
     assert visits(0, probability=0.1) == 1
-
-
-def test_states_that_would_fill_the_memory_lie_on_disk_and_start_as_zeros(monkeypatch):
-    monkeypatch.setattr(simulation, "SMALL_STATES", 40)
-    monkeypatch.setattr(simulation.os, "sysconf", lambda name: 20)  # a machine with four hundred bytes
-    rows = simulation.empty((1000, 50), np.float32)
-    rows[7] = 3
-    assert isinstance(rows, np.memmap)
-    assert rows[7].tolist() == [3] * 50
-    assert rows[8].tolist() == [0] * 50
-    for shape in ((2, 2), (10, 4)):  # small, and large enough for pages of its own
-        here = simulation.empty(shape, np.float32)
-        here[1] = 5
-        assert not isinstance(here, np.memmap)
-        assert here.sum() == 5 * shape[1]
 
 
 @pytest.mark.parametrize("wrong", [{"weights": "uniformly"}, {"mode": "sequentiall"}])

@@ -306,9 +306,9 @@ def test_methods_that_diverged_are_null_and_not_hidden(tmp_path):
     write_report(tmp_path / "run")
 
 
-def test_models_too_large_to_keep_are_left_out_with_a_note_that_resuming_keeps(tmp_path, monkeypatch):
-    monkeypatch.setattr("apiece.experiment.trial.MODELS_AT_MOST", 1000)
+def test_models_too_large_to_keep_are_left_out_with_a_note_that_resuming_keeps(tmp_path):
     values = {**SMALL, "baselines": False, "tune": 1, "seeds": [0], "methods": {"fed_avg": {}}}
+    values["train"] = {**values["train"], "models_gb": 1e-6}
     run(values, tmp_path / "run")
     notes = record_of(tmp_path / "run")["notes"]
     assert len(notes) == 1 and notes[0].startswith("fed_avg, seed 0: personal models not written")

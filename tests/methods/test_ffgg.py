@@ -103,7 +103,7 @@ def test_local_ffgg_with_one_step_on_theta_alone_is_ffgg():
 @pytest.mark.usefixtures("x64")
 def test_clients_that_forget_change_nothing_unless_they_keep_w():
     options = dict(private="w", inner_steps=2, inner_lr=0.25, lr=0.2)
-    for start, same in (("zero", True), ("kept", False)):
+    for start, same in (("zero", True), ("initial", True), ("kept", False)):
         usual, forgot = (
             thetas(run(ffgg, TOY, (3,), stateless=stateless, start=start, **options)) for stateless in (False, True)
         )

@@ -1,27 +1,18 @@
-"""Every model trains under methods of every kind, and the same on both engines."""
+"""Every model trains under every method, and the same on both engines; and what the models are."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from model_runs import METHODS, MODELS, Setting
+from model_runs import MODELS, fits, rotation
+from product import keeps_its_shapes, trains_and_agrees
 
 from apiece.errors import UserError
-from apiece.local import descend
+from apiece.methods import CATALOG
 from apiece.models import adapted, char_lstm, cnn2, named_model, objective, resnet18, sensor_cnn, transformer
-from apiece.protocol import Batch, Data
+from apiece.models import catalog as named
+from apiece.protocol import Batch
 from apiece.split import paths, split
-
-
-def trains_and_agrees(model, method):
-    setting = Setting(model)
-    found = setting.vectorized(method)
-    assert setting.loss(found) < setting.loss(setting.first())
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), found, setting.remote(method))
-
-
-# Each kind of model, each kind of method: compiling is what takes the time.
-ONCE = {"cnn2": "maml_fl", "sensor_cnn": "ditto", "text_lstm": "partial", "transformer": "fed_avg"}
 
 
 @pytest.fixture
@@ -31,26 +22,24 @@ def compiled_quickly():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-@pytest.mark.parametrize(("model", "method"), ONCE.items())
+def test_every_model_of_the_catalog_is_here():
+    assert named.MODELS.keys() <= MODELS.keys()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_keeps_its_shapes_under_every_method_it_fits(model):
+    keeps_its_shapes(model)
+
+
+# Every method with one model and every model with one method or two: compiling is what takes the time.
+@pytest.mark.parametrize(("model", "method"), rotation(MODELS))
 def test_a_model_trains_alike_on_both_engines(compiled_quickly, model, method):
     trains_and_agrees(model, method)
 
 
-@pytest.mark.parametrize("model", sorted(MODELS.keys() - ONCE.keys()))
-def test_a_model_learns(compiled_quickly, model):
-    setting = Setting(model)
-    data = Data(jnp.array(setting.x), jnp.array(setting.y), 0, len(setting.y), len(setting.y))
-    options = {name: value for name, value in setting.options("fed_avg").items() if name != "batch"}
-    learn = jax.jit(lambda p, data, key: descend(setting.objective.loss, p, data, key, batch=0, **options))
-    after = learn(setting.params, data, jax.random.key(0))
-    pair = lambda params: jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params)
-    assert setting.loss(pair(after)) < setting.loss(setting.first())
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", MODELS)
-def test_every_model_trains_under_every_kind_of_method(model, method):
+@pytest.mark.parametrize(("model", "method"), [(m, n) for m in MODELS for n in CATALOG if fits(m, n)])
+def test_every_model_trains_under_every_method_it_fits(compiled_quickly, model, method):
     trains_and_agrees(model, method)
 
 

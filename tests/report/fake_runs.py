@@ -26,6 +26,7 @@ def fake_run(
     new: int = 0,
     name: str = "toy",
     sampling_error: float = 0.0,
+    binary: bool = False,
 ) -> dict[str, Any]:
     """Write record.json, rounds.parquet and clients.parquet; the record, as it was before JSON."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,7 @@ def fake_run(
         per_seed = []
         for seed in range(seeds):
             score = errors[method][seed].mean(axis=1)
-            per_seed.append(_metrics(score, old, task, sizes))
+            per_seed.append(_metrics(score, old, task, sizes, binary))
             rounds += _rounds(method, seed, method in diverged, sampling_error)
             gain = 100 * (errors["local"][seed].mean(axis=1) - score) if "local" in methods else None
             rows.append(_client_rows(method, seed, ids, old, sizes, score, task, gain))
@@ -48,6 +49,7 @@ def fake_run(
             "tuning": _tuning(method in diverged),
             "seeds": [{"seed": s, "metrics": m, "costs": _costs(method)} for s, m in enumerate(per_seed)],
             "summary": _over_seeds(per_seed),
+            "newcomers": _newcomers(errors[method], old, task, new),
             "hurt": _hurt(errors, method, old),
             "against": {},
         }
@@ -77,7 +79,18 @@ def _errors(rng, task, k, seeds, clients, diverged):
     return level * rng.chisquare(1, (seeds, clients, TESTS))
 
 
-def _metrics(error, old, task, sizes):
+def _newcomers(errors, old, task, new):
+    """As if half as many examples made twice the mistakes."""
+    if not new:
+        return None
+    pooled = errors[:, ~old].mean(axis=(1, 2))
+    score = lambda error: 1 - error if task == "classification" else error
+    key = "accuracy" if task == "classification" else "error"
+    return {"clients": new, "examples": [1, 3, 10],
+            key: [interval(score(pooled * times))._asdict() for times in (2, 1.5, 1)]}  # fmt: skip
+
+
+def _metrics(error, old, task, sizes, binary):
     parts = {"validation": old, "test": old} | ({"new_clients": ~old} if (~old).any() else {})
     result = {}
     for part, who in parts.items():
@@ -87,7 +100,13 @@ def _metrics(error, old, task, sizes):
         result[part] = {
             "loss": summarize(2 * error[who], tests, False, train_sizes=sizes[who]),
             key: summarize(score, tests, task == "classification", train_sizes=sizes[who]),
-        } | ({"r2": 1 - error[who].mean()} if task == "regression" else {})
+        }
+        if task == "regression":
+            result[part] |= {"r2": 1 - error[who].mean(), "rmse_pooled": error[who].mean() ** 0.5}
+            result[part]["rmse"] = summarize(error[who] ** 0.5, tests, False)
+        if binary:
+            result[part] |= {"auc_pooled": 1 - error[who].mean() / 3, "false_accepts_pooled": error[who].mean()}
+            result[part]["auc"] = summarize(1 - error[who] / 3, tests, True)
     return result
 
 

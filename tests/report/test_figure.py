@@ -9,7 +9,8 @@ import pytest
 from apiece.errors import UserError
 from apiece.report import figure_page
 from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
-from apiece.report.figure_page import Grid, panel_svg, render, write_figure
+from apiece.report.figure_page import Grid, render, write_figure
+from apiece.report.panel import panel_svg
 
 X = np.array([1.0, 10.0, 100.0])
 FIGURE = Figure(

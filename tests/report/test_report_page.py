@@ -19,6 +19,9 @@ NINE = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaf
 CASES = {
     "classification": {"new": 3},
     "regression": {"task": "regression", "new": 2},
+    "binary": {"binary": True, "new": 2},
+    "new_and_diverged": {"diverged": ("ditto",), "new": 2},
+    "new_and_one_seed": {"seeds": 1, "new": 2},
     "one_seed": {"seeds": 1},
     "sampled": {"sampling_error": 0.01},
     "diverged": {"diverged": ("ditto",)},
@@ -151,6 +154,36 @@ def test_regression_shows_errors_and_the_share_explained(tmp_path):
     assert "has the lowest test mean squared error" in text
     assert "accuracy" not in text
     assert f"{record['methods']['ditto']['summary']['test']['r2']['mean']:.3f} ±" in text
+    assert "RMSE of a client" in text and "AUC" not in text
+
+
+def test_two_classes_show_auc_and_false_accepts(tmp_path):
+    record = fake_run(tmp_path, binary=True, new=2)
+    text = text_of(write_report(tmp_path).read_text(encoding="utf-8"))
+    test = record["methods"]["ditto"]["summary"]["test"]
+    assert f"{test['auc_pooled']['mean']:.3f} ±" in text
+    assert f"{test['auc']['mean']['mean']:.3f} ±" in text
+    assert f"{100 * test['false_accepts_pooled']['mean']:.1f} ±" in text
+    assert "AUC, new clients" in text and "RMSE" not in text
+
+
+def test_new_clients_are_shown_by_how_much_they_bring(tmp_path):
+    record = fake_run(tmp_path, new=3)
+    html = write_report(tmp_path).read_text(encoding="utf-8")
+    text = text_of(html)
+    drawing = html[html.index('id="newcomers') :].split("</svg>")[0]
+    assert drawing.count("<polyline") == drawing.count("<polygon") == 3
+    for method in record["methods"].values():
+        for found in method["newcomers"]["accuracy"]:
+            assert f"{100 * found['mean']:.1f} ± {100 * found['half_width']:.1f}" in text
+    local = 100 * record["methods"]["local"]["newcomers"]["accuracy"][0]["mean"]
+    assert re.search(rf"they may use: with 1, .*local {local:.1f} ± [\d.]+ %; with 3, ", text)
+    assert "3 clients that never trained, the same at every point" in text
+
+
+def test_without_new_clients_nothing_is_said_of_them(tmp_path):
+    html = page(tmp_path)
+    assert "New clients" not in text_of(html) and 'id="newcomers' not in html
 
 
 def test_a_diverged_method_is_named_and_stands_last(tmp_path):

@@ -11,8 +11,12 @@ from jax.sharding import AxisType  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 from torch_twins import KEY, batch, gap, network, twins  # noqa: E402
 
+from apiece.engines.costs import gradients_in  # noqa: E402
+from apiece.local import descend  # noqa: E402
 from apiece.models.failures import raise_failures  # noqa: E402
 from apiece.models.torch_module import from_torch  # noqa: E402
+from apiece.models.torch_passes import Passes  # noqa: E402
+from apiece.protocol import Data  # noqa: E402
 
 THEIRS, OURS, JUDGE = twins()
 PARAMS = THEIRS.init(KEY)
@@ -122,6 +126,30 @@ def test_many_steps_in_one_call_are_the_steps_one_by_one():
     assert gap(jax.jit(together)(PARAMS), one_by_one(JUDGE.loss, PARAMS)) < ROUNDING
     after = lambda loss, run: jax.grad(lambda p: loss(run(p), batch(), KEY))(PARAMS)
     assert gap(after(loss, together), after(JUDGE.loss, lambda p: one_by_one(JUDGE.loss, p))) < ROUNDING
+
+
+@pytest.mark.parametrize("how", [dict(steps=5), dict(epochs=2)])
+def test_a_client_takes_its_plain_steps_in_one_call_and_they_count_one_by_one(monkeypatch, how):
+    calls = []
+    for name in ("descend", "slope"):
+        real = getattr(Passes, name)
+        monkeypatch.setattr(Passes, name, lambda *args, name=name, real=real: calls.append(name) or real(*args))
+    together = from_torch(network(("drop", torch.nn.Dropout(0.5)))).objective.loss  # the draws are the same too
+    one_by_one = lambda params, batch, key: together(params, batch, key)
+    x, y, _ = batch(absent=0)
+
+    def work(loss):
+        return lambda p, x, y, lr: descend(loss, p, Data(x, y, 0, 7, 7), KEY, lr=lr, batch=3, **how)
+
+    given, steps = (PARAMS, x, y, jnp.float32(0.3)), how.get("steps", 6)
+    programs = [jax.make_jaxpr(work(loss))(*given).jaxpr for loss in (together, one_by_one)]
+    assert [gradients_in(program) for program in programs] == [steps, steps]
+    calls.clear()
+    found = jax.block_until_ready(jax.jit(work(together))(*given))
+    assert calls == ["descend"]
+    assert gap(found, jax.jit(work(one_by_one))(*given)) < ROUNDING
+    assert calls == ["descend"] + ["slope"] * steps
+    assert gap(found, PARAMS) > 1e-3
 
 
 def test_dropout_is_drawn_from_the_key_and_leaves_the_generator_of_pytorch_alone():

@@ -15,15 +15,13 @@ from apiece.errors import UserError
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which one (see --list).")] = None,
     list: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Less than a minute: fewer repetitions, smaller sizes.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute or two: fewer repetitions, smaller sizes.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for verdict and figure; default: a new one under runs/.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a published experiment on synthetic data and judge its claims: published, ours, holds?"""
+    """Run a published experiment and judge its claims: published, ours, holds? Real data: see APIECE_DATA."""
     with plain_errors():
         from apiece import reproduce as published
         from apiece import show

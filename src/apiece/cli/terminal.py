@@ -20,11 +20,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 
 def ready() -> None:
     """Every core, and compiled programs kept between runs."""
-    import warnings
-
     from apiece.engines.devices import remember_compiled, use_all_cores
 
-    warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
     remember_compiled()
     use_all_cores()
 

@@ -88,8 +88,8 @@ class Federation:
     """Clients and their examples, split into train, validation and test; the same clients in the same order in each.
 
     `y` indexes `classes` when the task is classification. When it is "next_character", an example is a sequence: x and
-    y are [rows, length] indexes of `classes`, the characters, and y is x one character later. `new` holds clients that
-    never train, in the same schema. `notes` are what a reader of results should know of the data.
+    y are [rows, length] indexes of `classes`, the characters, and y is x one character later (-1: there is none).
+    `new` holds clients that never train, in the same schema. `notes` are what a reader of results should know.
     `truth` holds what a generator knows: entries whose name starts with "personal" have one row per client, the others
     belong to all ("center"). Every client has at least one training example.
 
@@ -141,8 +141,9 @@ class Federation:
             raise UserError(f"of the {part} split, x has shape {split.x.shape} and y {split.y.shape}; make them alike")
         if (self.task == "classification" and split.y.ndim != 1) or split.y.dtype.kind not in "iu":
             raise UserError(f"the labels of the {part} split must be a one-dimensional array of class indexes")
-        if split.rows and not 0 <= split.y.min() <= split.y.max() < len(self.classes):
-            raise UserError(f"the labels of the {part} split must lie in 0..{len(self.classes) - 1}")
+        least = -1 if self.task == "next_character" else 0  # -1 fills up a sequence: no target, and never judged
+        if split.rows and not least <= split.y.min() <= split.y.max() < len(self.classes):
+            raise UserError(f"the labels of the {part} split must lie in {least}..{len(self.classes) - 1}")
 
     @property
     def clients(self) -> int:
@@ -200,11 +201,12 @@ class Federation:
         old, new = np.sort(shuffled[held:]), np.sort(shuffled[:held])
         return replace(self.take(old), new=self.take(new))
 
-    def standardized(self, keep: Sequence[str] = ()) -> "Federation":
+    def standardized(self, keep: Sequence[str] = (), together: bool = False) -> "Federation":
         """Every feature with mean 0 and spread 1 over all training examples; new clients and other splits alike.
 
         The two numbers a feature needs are sums over clients (`data.statistics`), so no row has to move. A constant
-        feature becomes 0; features named in `keep`, uint8 pictures and characters stay as they are.
+        feature becomes 0; features named in `keep`, uint8 pictures and characters stay as they are. `together`: means
+        0, and one number for all features that makes their mean spread 1, so that what hardly ever speaks stays soft.
 
         >>> rows = np.array([[1.0, 5.0], [3.0, 5.0], [1.0, 5.0], [3.0, 5.0]])
         >>> f = from_rows(rows, np.array([0.5, 1.5, 2.5, 3.5]), np.array([0, 0, 1, 1]), shares=(1, 0, 0))
@@ -217,6 +219,8 @@ class Federation:
         if keep:
             kept = np.isin(self.features, list(keep))
             mean, spread = np.where(kept, 0.0, mean), np.where(kept, 1.0, spread)
+        if together:
+            spread = np.full_like(spread, np.sqrt(np.square(spread).mean()))
         return self._rescaled(mean, np.where(spread > 0, spread, 1.0))
 
     def scales(self) -> tuple[np.ndarray, np.ndarray]:

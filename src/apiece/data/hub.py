@@ -125,7 +125,7 @@ def femnist(
     `writers`: only so many, in the order of their ids (all 3,597 writers are 814,277 pictures); `folder`: a local copy.
     """
     table = arrow_table("flwrlabs/femnist", ["train"], folder, "image")
-    _need(table, ("image", "writer_id", "character"), folder or "flwrlabs/femnist")
+    need(table, ("image", "writer_id", "character"), folder or "flwrlabs/femnist")
     who = np.asarray(table.column("writer_id").to_pylist(), np.str_)
     if writers is not None:
         rows = np.flatnonzero(np.isin(who, np.unique(who)[:writers]))
@@ -149,7 +149,7 @@ def shakespeare(
     test. `min_size` is in sequences; `folder`: a local copy.
     """
     table = arrow_table("flwrlabs/shakespeare", ["train"], folder)
-    _need(table, ("character_id", "x", "y"), folder or "flwrlabs/shakespeare")
+    need(table, ("character_id", "x", "y"), folder or "flwrlabs/shakespeare")
     x, y = table.column("x").to_pylist(), table.column("y").to_pylist()
     lengths = {len(text) for text in x}
     if len(lengths) != 1:
@@ -175,13 +175,14 @@ def _pictures(
     how: dict[str, Any],
 ) -> Federation:
     table = arrow_table(repo, ["train", "test"], folder, image)
-    _need(table, (image, label), folder or repo)
+    need(table, (image, label), folder or repo)
     y = table.column(label).to_numpy()
     classes = class_names(table, label) or tuple(str(c) for c in range(int(y.max()) + 1))
     return partitioned(_decoded(table, image), y, clients, partition, name=name, classes=classes, **how)
 
 
-def _need(table: Any, names: Sequence[str], where: str) -> None:
+def need(table: Any, names: Sequence[str], where: str) -> None:
+    """Refuse a table that lacks one of these columns."""
     lacking = [name for name in names if name not in table.column_names]
     if lacking:
         raise UserError(f"{where} lacks the column {', '.join(lacking)}; it has {', '.join(table.column_names)}")

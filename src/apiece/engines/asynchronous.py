@@ -40,7 +40,7 @@ class Asynchronous(Simulation):
 
     Args:
         build, x, y, offsets, population, weights, stateless, mode, devices: as for every `Simulation`.
-        arrivals: when replies come: `Speeds`, `Delays` or `Recorded`. block: steps a compiled call.
+        arrivals: when replies come: `Speeds`, `Delays` or `Recorded`. block: steps a compiled call, at most.
     """
 
     def __init__(
@@ -78,8 +78,9 @@ class Asynchronous(Simulation):
         for part in (early, steps[len(early) :]):
             width = max((len(jobs) for _, jobs, _ in part), default=1)
             width = round_up(max(width, self.arrivals.buffer), self.mesh.size)
-            for first in range(0, len(part), self.block):
-                run = self._advance_block(run, plan, part[first : first + self.block], width)
+            block = self._at_once(run, self.block, width)
+            for first in range(0, len(part), block):
+                run = self._advance_block(run, plan, part[first : first + block], width, block)
         return dataclasses.replace(run, round=last, clock=float(plan.journal.clock[last - 1]))
 
     def visits(self, run: Run) -> int:
@@ -120,13 +121,13 @@ class Asynchronous(Simulation):
             steps.append((version, waves[-1], plan.by_merge[ends[k] : ends[k + 1]]))
         return steps
 
-    def _advance_block(self, run: Run, plan: Itinerary, steps: list, width: int) -> Run:
+    def _advance_block(self, run: Run, plan: Itinerary, steps: list, width: int, block: int) -> Run:
         journal = plan.journal
-        shape, room = (self.block, width), (self.block, self.arrivals.buffer)
-        rows_at_most = 0 if self.stateless else min(self.population, self.block * width)
+        shape, room = (block, width), (block, self.arrivals.buffer)
+        rows_at_most = 0 if self.stateless else min(self.population, block * width)
         columns: dict[str, np.ndarray] = {
-            "version": np.array([version for version, _, _ in steps] + [0] * (self.block - len(steps)), np.int32),
-            "merges": np.array([len(arrived) > 0 for _, _, arrived in steps] + [False] * (self.block - len(steps))),
+            "version": np.array([version for version, _, _ in steps] + [0] * (block - len(steps)), np.int32),
+            "merges": np.array([len(arrived) > 0 for _, _, arrived in steps] + [False] * (block - len(steps))),
         }
         ids, job = np.zeros(shape, np.int32), np.full(shape, -1)
         arrived = np.full(room, -1)

@@ -1,7 +1,8 @@
-"""Using every core: on a CPU, JAX needs to be told before it starts."""
+"""Using every core, which JAX needs to be told before it starts on a CPU; and keeping what it compiled."""
 
 import contextlib
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,23 @@ def ask_for_all_cores() -> None:
             jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
-def remember_compiled(folder: Path | None = None) -> None:
-    """Keep compiled programs on disk, so that the next process starts faster."""
+def remember_compiled(folder: str | Path | None = None) -> Path:
+    """Keep compiled programs on disk, so that the next process that runs the same starts faster; where they are kept.
+
+    Call it first in a script; the command line does. The folder is ~/.cache/apiece/compiled (or below
+    XDG_CACHE_HOME), unless JAX was told another (JAX_COMPILATION_CACHE_DIR): then that one is used. It only grows, and
+    may be deleted at any time. Programs that call PyTorch cannot be kept.
+
+    >>> remember_compiled() == remember_compiled("elsewhere")  # the first choice stays
+    True
+    """
     if _setting("jax_compilation_cache_dir") is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(folder or cache / "apiece" / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+        # Entries are not written atomically: one that a killed process left is told of, and compiled anew.
+        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
+    return Path(_setting("jax_compilation_cache_dir"))
 
 
 def _setting(name: str) -> Any:

@@ -1,8 +1,8 @@
 """Every client's examples under its own model, outcome by outcome: one program for all methods."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +13,8 @@ from jax import lax
 from apiece.engines.division import divided, each
 from apiece.local import FULL_CHUNK, whole
 from apiece.protocol import Data, Params, Tree
+
+CHUNK_COST = 4  # what a chunk costs beside its examples, in examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +31,24 @@ class Examples:
         """The size of the largest client."""
         return int(self.sizes.max(initial=1))
 
+    @functools.cached_property
+    def chunk(self) -> int:
+        """How many of a client's examples are judged at once, when clients are judged one by one.
 
-@partial(jax.jit, static_argnames=("outcomes", "capacity", "mesh", "sequential"))
+        As many as the largest has, up to `FULL_CHUNK`, unless most clients are so small that this computes more than
+        twice what a smaller chunk would: a chunk is always computed in full, and costs `CHUNK_COST` examples more.
+
+        >>> of = lambda *sizes: Examples((), (), np.zeros(len(sizes), np.int32), np.array(sizes))
+        >>> of(20, 30).chunk, of(*[5] * 99, 1000).chunk
+        (30, 8)
+        """
+        largest = min(self.capacity, FULL_CHUNK)
+        cost = lambda chunk: int((-(-self.sizes // chunk) * (chunk + CHUNK_COST)).sum())
+        best = min((2**k for k in range(largest.bit_length())), key=cost, default=largest)
+        return best if 2 * cost(best) < cost(largest) else largest
+
+
+@functools.partial(jax.jit, static_argnames=("outcomes", "capacity", "chunk", "mesh", "sequential"))
 def score_models(
     models: Params,
     x: Tree,
@@ -40,14 +58,14 @@ def score_models(
     *,
     outcomes: Callable,
     capacity: int,
+    chunk: int,
     mesh: Any,
     sequential: bool,
 ) -> tuple[jax.Array, ...]:
     """(loss, error, ...) [clients, capacity] of each client's examples under its model, as `outcomes` gives them.
 
-    The same program for all methods.
+    The same program for all methods. `chunk` examples are judged at a time.
     """
-    chunk = min(capacity, FULL_CHUNK)
     blank = jnp.zeros(-(-capacity // chunk) * chunk, jnp.float32)
 
     def work(who: tuple, x: Tree, y: Tree) -> tuple:

@@ -1,15 +1,12 @@
 """Everybody's data and state, and what can be asked of them between rounds: what the simulating engines share.
 
-Only the rows of the clients that a compiled block touches are on the device; everybody's stay in host memory,
-untouched pages of which cost nothing. So a round's cost depends on the cohort, not on the population.
+Only the rows of the clients that a compiled block touches are on the device; everybody's stay in host memory or on
+disk (`states`). So a round's cost depends on the cohort, not on the population.
 """
 
 import abc
+import copy
 import dataclasses
-import math
-import mmap
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,16 +18,18 @@ from apiece import tree
 from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
 from apiece.engines.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.score import Examples, score_models
+from apiece.engines.states import blank_rows, bytes_of_a_row, how_many, lent, looked_up, put_back
 from apiece.errors import UserError, suggest
+from apiece.local import FULL_CHUNK
 from apiece.protocol import Data, Method, Params, Tree
 
-SMALL_STATES = 1 << 24  # bytes
+GROUP = 64  # clients whose models are made by one call, if these are small
 WEIGHTS, MODES = ("examples", "uniform"), ("auto", "sequential", "vmap")
 
 
 @dataclasses.dataclass
 class Run:
-    """Where a run stands: enough to go on from. `rows` holds every client's state, in host memory."""
+    """Where a run stands: enough to go on from. `rows` holds every client's state, in host memory or on disk."""
 
     seed: int
     hyper: dict[str, float]
@@ -109,6 +108,19 @@ class Simulation(abc.ABC):
         starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
 
+    def moved(self, x: Tree, y: Tree, offsets: np.ndarray) -> "Simulation":
+        """This engine on other training data of the same shapes, where what was compiled serves again."""
+        other = copy.copy(self)
+        other.train = self.examples(x, y, offsets)
+        shapes = lambda split: (jax.tree.map(np.shape, (split.x, split.y)), len(split.sizes), split.capacity)
+        before, after = shapes(self.train), shapes(other.train)
+        if before != after:
+            raise UserError(
+                f"an engine moves only to data of the same shapes, as many clients and a largest one of the same size: "
+                f"{before} is not {after}; make a new engine"
+            )
+        return other
+
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""
         streams, hyper = keys(seed), dict(hyper or {})
@@ -119,12 +131,17 @@ class Simulation(abc.ABC):
             seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
         )
 
-    def personal(self, run: Run, ids: np.ndarray, group: int = 64) -> Params:
+    def personal(self, run: Run, ids: np.ndarray, group: int | None = None) -> Params:
         """The models these clients use, stacked, on the host."""
-        group = round_up(group, self.mesh.size)
-        cut = lambda models, n: jax.tree.map(lambda leaf: on_host(leaf)[:n], models)
-        parts = [cut(models, len(who)) for models, who in self._personal_groups(run, ids, group)]
+        parts = [models for models, _ in self.personal_groups(run, ids, group)]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def personal_groups(
+        self, run: Run, ids: np.ndarray, group: int | None = None
+    ) -> Iterator[tuple[Params, np.ndarray]]:
+        """The same, some clients after others, where all would be too many: (their models, who they are)."""
+        for models, who in self._personal_groups(run, ids, self._group(run, group)):
+            yield jax.tree.map(lambda leaf: on_host(leaf)[: len(who)], models), who  # noqa: B023 (used at once)
 
     def outcomes(
         self,
@@ -132,19 +149,21 @@ class Simulation(abc.ABC):
         ids: np.ndarray,
         outcomes: Callable,
         splits: dict[str, Examples],
-        group: int = 64,
+        group: int | None = None,
         most: int | None = None,
     ) -> dict[str, tuple[np.ndarray, ...]]:
         """Per split: what `outcomes` gives (loss, error, ...) for every example of these clients by their own model.
 
         `most`: as if nobody had more training examples than so many, the first ones, to make that model from.
         """
-        group = round_up(group, self.mesh.size)
+        group = self._group(run, group)
         found: dict[str, list] = {name: [] for name in splits}
         for models, who in self._personal_groups(run, ids, group, most):
             for name, split in splits.items():
                 start, size = padded((split.starts[who], split.sizes[who]), group)
-                how = dict(outcomes=outcomes, capacity=split.capacity, mesh=self.mesh, sequential=self.sequential)
+                chunk = split.chunk if self.sequential else min(split.capacity, FULL_CHUNK)
+                how = dict(outcomes=outcomes, capacity=split.capacity, chunk=chunk)
+                how |= dict(mesh=self.mesh, sequential=self.sequential)
                 scores = score_models(models, split.x, split.y, start, size, **how)
                 inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
                 found[name].append(tuple(on_host(score)[: len(who)][inside] for score in scores))
@@ -163,22 +182,34 @@ class Simulation(abc.ABC):
     def _weights(self, ids: np.ndarray) -> np.ndarray:
         return np.ones(ids.shape, np.float32) if self.uniform else self.train.sizes[ids].astype(np.float32)
 
+    def _at_once(self, run: Run, steps: int, width: int) -> int:
+        """How many steps, at most `steps`, with `width` clients each go into a block: fewer if states are large."""
+        rows = how_many(bytes_of_a_row(run.rows), self.population)
+        if max(rows, width) >= self.population:  # everybody fits, or a single step touches everybody
+            return steps
+        return max(1, min(steps, rows // width))
+
     def _lent(self, run: Run, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
         """(rows, known) of the clients that a block touches, for the device."""
-        return jax.tree.map(lambda leaf: spared(leaf, touched, count), run.rows), spared(run.known, touched, count)
+        return jax.tree.map(lambda leaf: lent(leaf, touched, count), run.rows), lent(run.known, touched, count)
 
     def _returned(self, run: Run, touched: np.ndarray, rows: Tree, known: Any) -> None:
         """What the block made of them, back among everybody's."""
         if not self.stateless:
-            keep = lambda leaf, new: leaf.__setitem__(touched, np.asarray(new)[: len(touched)])
-            jax.tree.map(keep, run.rows, rows)
-            run.known[touched] = np.asarray(known)[: len(touched)]
+            jax.tree.map(lambda leaf, new: put_back(leaf, touched, new), run.rows, rows)
+            put_back(run.known, touched, known)
+
+    def _group(self, run: Run, group: int | None) -> int:
+        """How many clients' models are made at once: a fixed number, as it is a shape of the compiled program."""
+        model = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params))
+        size = bytes_of_a_row(run.rows) + model
+        return round_up(group or how_many(size, GROUP), self.mesh.size)
 
     def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
         """Zeros for everybody's state."""
         data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
         state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
-        return jax.tree.map(lambda leaf: empty((self.memories, *leaf.shape), leaf.dtype), state)
+        return blank_rows(state, self.memories)
 
     def _personal_groups(
         self, run: Run, ids: np.ndarray, group: int, most: int | None = None
@@ -192,9 +223,8 @@ class Simulation(abc.ABC):
             known[inside] = run.known[who[inside]]
             sizes = np.minimum(self.train.sizes[who], self.train.capacity if most is None else most)
             place = dict(ids=who, starts=self.train.starts[who], sizes=sizes, known=known)
-            rows = jax.tree.map(lambda leaf: blank_filled(leaf, who, inside), run.rows)  # noqa: B023 (used at once)
-            rows, place = padded(rows, group), padded(place, group)
-            yield self._personal(rows, place, self._stage(run), self.visits(run)), who
+            rows = jax.tree.map(lambda leaf: looked_up(leaf, who, inside, group), run.rows)  # noqa: B023 (used at once)
+            yield self._personal(rows, padded(place, group), self._stage(run), self.visits(run)), who
 
     # The compiled programs.
 
@@ -236,18 +266,6 @@ class Simulation(abc.ABC):
         return method.message(stage.server, c["ids"]), data, key
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros that claim memory only where they are written; on disk, likewise, when they would fill half of it."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size < SMALL_STATES:
-        return np.zeros(shape, dtype)
-    if size <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2:
-        # NumPy asks for huge pages, and then one client's few bytes claim, and clear, two megabytes.
-        return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
-    with tempfile.TemporaryFile(prefix="apiece-states-") as file:  # nameless: gone when the array is
-        return np.memmap(file, dtype, "w+", shape=shape)
-
-
 def round_up(count: int, multiple: int) -> int:
     """The least multiple that is at least `count`.
 
@@ -263,13 +281,6 @@ def padded(columns: Tree, length: int) -> Tree:
     return jax.tree.map(fill, columns)
 
 
-def blank_filled(leaf: np.ndarray, who: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """The rows of `who`, zeros for those outside."""
-    out = np.zeros((len(who), *leaf.shape[1:]), leaf.dtype)
-    out[inside] = leaf[who[inside]]
-    return out
-
-
 def touched_rows(ids: np.ndarray, everybody: bool) -> tuple[np.ndarray, np.ndarray]:
     """(whose rows a block needs, and at which of them each id is); `everybody`: all, each at its own number.
 
@@ -280,11 +291,3 @@ def touched_rows(ids: np.ndarray, everybody: bool) -> tuple[np.ndarray, np.ndarr
         return np.arange(ids.max() + 1), ids
     touched, at = np.unique(ids, return_inverse=True)
     return touched, at.reshape(ids.shape)
-
-
-def spared(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
-    """The touched rows, filled up to `count`, and one spare row at the end."""
-    out = np.zeros((count + 1, *leaf.shape[1:]), leaf.dtype)
-    if count:
-        out[: len(touched)] = leaf[touched]
-    return out

@@ -29,7 +29,8 @@ class Vectorized(Simulation):
 
     Args:
         build, x, y, offsets, population, weights, stateless, mode, devices: as for every `Simulation`.
-        participation: who takes part. faults: who then fails to. block: rounds a compiled call.
+        participation: who takes part. faults: who then fails to. block: rounds a compiled call, or fewer if
+            the states that so many rounds touch are large.
     """
 
     def __init__(
@@ -49,14 +50,13 @@ class Vectorized(Simulation):
         self.faults = faults or Faults()
         self.block = block
         self.places = round_up(self.participation.places(self.population), self.mesh.size)
-        self.working_rows = 0 if self.stateless else min(self.population, block * self.places)
         self._block = jax.jit(self._run_block, donate_argnames="rows")
 
     def advance(self, run: Run, rounds: int) -> Run:
         """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
-        last = run.round + rounds
+        last, block = run.round + rounds, self._at_once(run, self.block, self.places)
         while run.round < last:
-            run = self._advance_block(run, min(self.block, last - run.round))
+            run = self._advance_block(run, min(block, last - run.round), block)
         return run
 
     def visits(self, run: Run) -> int:
@@ -72,25 +72,30 @@ class Vectorized(Simulation):
             count[ids[self.faults.draw(run.seed, r, ids, self.population).works]] += 1
         return count
 
-    def _advance_block(self, run: Run, rounds: int) -> Run:
-        ids, present, weight, took = self._plan(run.seed, run.round, rounds)
-        touched, slots = touched_rows(ids, self.working_rows == self.population)
+    def working_rows(self, block: int) -> int:
+        """How many clients' states so many rounds need at most."""
+        return 0 if self.stateless else min(self.population, block * self.places)
+
+    def _advance_block(self, run: Run, rounds: int, block: int) -> Run:
+        ids, present, weight, took = self._plan(run.seed, run.round, rounds, block)
+        working = self.working_rows(block)
+        touched, slots = touched_rows(ids, working == self.population)
         # Absent places point at one spare row, so that they never write over a client's.
-        slots = np.where(present, slots, self.working_rows).astype(np.int32)
-        rows, known = self._lent(run, touched, self.working_rows)
-        round = run.round + np.arange(self.block, dtype=np.int32)
+        slots = np.where(present, slots, working).astype(np.int32)
+        rows, known = self._lent(run, touched, working)
+        round = run.round + np.arange(block, dtype=np.int32)
         place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
         plan = dict(round=round, played=present.any(1), ids=ids, slots=slots, present=present, weight=weight, **place)
         server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
         self._returned(run, touched, rows, known)
         return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
 
-    def _plan(self, seed: int, first: int, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def _plan(self, seed: int, first: int, rounds: int, block: int) -> tuple:
         """[block, places]: who, whether it works, and how much its reply counts; what is not used is absent.
 
         And how long the rounds take.
         """
-        ids = np.zeros((self.block, self.places), np.int32)
+        ids = np.zeros((block, self.places), np.int32)
         present = np.zeros(ids.shape, bool)
         weight = np.zeros(ids.shape, np.float32)
         took = 0.0

@@ -11,12 +11,13 @@ import numpy as np
 from apiece.data import SOURCES, Federation
 from apiece.engines.simulation import Simulation
 from apiece.errors import UserError
-from apiece.experiment import folder, record, setup, trial, tune
+from apiece.experiment import folder, pieces, record, setup, trial, tune
+from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
 from apiece.methods.options import bind, checked, tunable
 
-FORMAT = "1"  # of the files in checkpoints/: a run is resumed by a version that writes the same
+FORMAT = "2"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
 
 
@@ -32,11 +33,12 @@ class Comparison:
     def personal(self, method: str, client: str, seed: int | None = None) -> dict[str, np.ndarray]:
         """One client's own model under a method, by parameter path."""
         seed = self.record["spec"]["seeds"][0] if seed is None else seed
-        arrays, about = folder.read_arrays(self.folder / "models" / f"{method}-{seed}.safetensors")
-        if client not in about["clients"]:
-            raise UserError(f"no personal model of client '{client}' was kept for {method}")
-        row = about["clients"].index(client)
-        return {k.removeprefix("personal/"): v[row] for k, v in arrays.items() if k.startswith("personal")}
+        with pieces.opened(self.folder / "models" / f"{method}-{seed}.safetensors") as (get, names, about):
+            if client not in about["clients"]:
+                raise UserError(f"no personal model of client '{client}' was kept for {method}")
+            row = about["clients"].index(client)
+            mine = {name: get(name, row, row + 1)[0] for name in names if name.startswith("personal")}
+        return {name.removeprefix("personal/"): value for name, value in mine.items()}
 
 
 def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, fresh: bool = True) -> Comparison:
@@ -165,7 +167,8 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
     judged, arrays = trial.judge(engine, place, run, bench.splits)
     spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
     spent["peak_memory_mb"] = record.peak_memory_mb()
-    outcome = trial.Outcome(judged, arrays, curve, spent, trial.save_models(models, engine, place, run))
+    outcome = trial.Outcome(judged, arrays, curve, spent, trial.save_models(models, engine, place, run, plan.models_gb))
+    outcome.arrays |= judge_newcomers(engine, place, run, bench.splits["test"], plan, outcome)
     trial.save_outcome(done, outcome)
     keep.unlink(missing_ok=True)
     return outcome
@@ -183,6 +186,7 @@ def _record(
             "tuning": tuning[name],
             "seeds": [{"seed": s, "metrics": m, "costs": by_seed[s].costs} for s, m in per_seed.items()],
             "summary": record.over_seeds(list(per_seed.values())),
+            "newcomers": newcomers_over_seeds(place, by_seed),
             "hurt": gains.get(name),
             "against": {other: record.against(trials, place, name, other) for other in ("local", "fed_avg", "ftfa")},
         }
@@ -227,6 +231,7 @@ def compare(
     model: str = "auto",
     watch: Watch = lambda what, done, total: None,
     data_options: dict[str, Any] | None = None,
+    model_options: dict[str, Any] | None = None,
     **train: Any,
 ) -> Comparison:
     """Compare methods fairly on one federation; Local, FedAvg and FTFA always stand beside them.
@@ -235,7 +240,8 @@ def compare(
         data: a source by name, a path, or a Federation (which is then saved in the run folder).
         methods: names, or name -> options that are not to be tuned.
         rounds, seeds, tune: rounds a run, seeds (a number or a list), tuning trials per method.
-        out: the run folder; default: the next free runs/compare-N. model: "auto", "linear", "softmax" or "mlp".
+        out: the run folder; default: the next free runs/compare-N.
+        model: "auto" or a name of `apiece.models.MODELS`. model_options, data_options: theirs, by name.
         train: cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -246,7 +252,7 @@ def compare(
     """
     out = Path(out) if out is not None else folder.next_free(Path("runs/compare"))
     given = {
-        "model": {"name": model},
+        "model": {"name": model, "options": model_options or {}},
         "train": {"rounds": rounds, **train},
         "methods": methods if isinstance(methods, dict) else {name: {} for name in methods},
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),

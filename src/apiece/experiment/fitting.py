@@ -25,6 +25,7 @@ class Fit:
         self, engine: Simulation, place: setup.Arena, run: Run, curve: list[dict[str, float]], costs: dict[str, float]
     ) -> None:
         self.engine, self.place, self.run, self.curve, self.costs = engine, place, run, curve, costs
+        self._apply = jax.jit(place.model.apply)
 
     def personal(self, client_id: str) -> Params:
         """The model of one client, by its id (also of a new client in the federation)."""
@@ -37,7 +38,7 @@ class Fit:
         if batch.shape[1:] != like:
             raise UserError(f"a batch of examples of shape {like} is needed; got x {batch.shape}")
         model = self.personal(client) if isinstance(client, str) else client
-        return np.asarray(self.place.model.apply(model, batch))
+        return np.asarray(self._apply(model, batch))
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Params:
         """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""

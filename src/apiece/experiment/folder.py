@@ -102,14 +102,23 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 
 
+def named(prefix: str, tree: Tree) -> dict[str, Any]:
+    """A tree's leaves as they are, by path.
+
+    >>> named("model", {"out": {"w": 1}})
+    {'model/out/w': 1}
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join([prefix, path_name(path)] if path else [prefix]): leaf for path, leaf in leaves}
+
+
 def flattened(prefix: str, tree: Tree) -> dict[str, np.ndarray]:
     """A tree's leaves by path, for `write_arrays`.
 
     >>> list(flattened("model", {"out": {"w": np.ones(1)}}))
     ['model/out/w']
     """
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {"/".join([prefix, path_name(path)] if path else [prefix]): np.asarray(leaf) for path, leaf in leaves}
+    return {name: np.asarray(leaf) for name, leaf in named(prefix, tree).items()}
 
 
 def unflattened(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tree:
@@ -118,7 +127,7 @@ def unflattened(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tr
     >>> unflattened("m", {"w": 0}, {"m/w": np.ones(1)})
     {'w': array([1.])}
     """
-    names = flattened(prefix, jax.tree.map(lambda _: 0, example))
+    names = named(prefix, example)
     return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
 
 

@@ -92,6 +92,10 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     train, task = federation.train, federation.task
     name = AUTO[task] if spec.name == "auto" else spec.name
     options = spec.options if spec.hidden is None else {"hidden": spec.hidden, **spec.options}
+    if "hidden" in options and "hidden" not in inspect.signature(MODELS[name].make).parameters:
+        layered = [other for other, (make, *_) in MODELS.items() if "hidden" in inspect.signature(make).parameters]
+        raise UserError(f"model '{name}' has no hidden layers to give widths to; leave 'hidden' out, or take one that "
+                        f"has: {', '.join(layered)}")  # fmt: skip
     check_options(f"model '{name}'", MODELS[name].make, options)
     outputs = len(federation.classes) or int(np.prod(train.y.shape[1:], dtype=int))
     every = train.y.ndim > 1

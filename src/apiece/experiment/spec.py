@@ -101,7 +101,10 @@ class DefenceSpec(Part):
 
 
 class TrainSpec(Part):
-    """How a run goes: rounds, who takes part, the schedule, when to look."""
+    """How a run goes: rounds, who takes part, the schedule, when to look.
+
+    `newcomer_examples`: from how many examples each, and from all, new clients are judged; none: from all only.
+    """
 
     rounds: int = pydantic.Field(100, ge=1)
     cohort: int | None = pydantic.Field(None, ge=1)
@@ -112,7 +115,9 @@ class TrainSpec(Part):
     schedule_options: dict[str, int | float] = {}
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
+    newcomer_examples: list[Annotated[int, pydantic.Field(ge=1)]] = [1, 3, 10, 30, 100, 300]
     checkpoint_seconds: float = pydantic.Field(20.0, ge=0)
+    models_gb: float = pydantic.Field(0.5, ge=0)  # of personal models that a run folder keeps, a trial
     arrivals: ArrivalsSpec | None = None
     faults: FaultsSpec | None = None
     availability: AvailabilitySpec | None = None

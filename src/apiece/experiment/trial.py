@@ -2,6 +2,8 @@
 after a crash."""
 
 import dataclasses
+import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +15,9 @@ from apiece.engines.costs import Costs, costs
 from apiece.engines.division import on_devices
 from apiece.engines.score import Examples
 from apiece.engines.simulation import Run, Simulation
+from apiece.engines.states import looked_up, parts, put_back
 from apiece.evaluate import per_client
-from apiece.experiment import folder
+from apiece.experiment import folder, pieces
 from apiece.experiment.setup import Arena
 from apiece.experiment.spec import TrainSpec
 from apiece.models.failures import raise_failures
@@ -22,7 +25,7 @@ from apiece.protocol import Method
 from apiece.robust import guard_of, rejections
 
 JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
-MODELS_AT_MOST = 1 << 29  # bytes of personal models that a run folder keeps per trial
+SAVING = 0.1  # of the time, at most, goes into checkpoints
 Tick = Callable[[int], None]  # called with the number of rounds just done
 
 
@@ -59,11 +62,11 @@ def train(
     """
     run = engine.start(place.model.init, seed, hyper)
     curve: list[dict[str, float]] = []
-    seconds, saved = 0.0, time.monotonic()
+    seconds, saved, saving = 0.0, time.monotonic(), 0.0
     if keep is not None and keep.exists():
         run, curve, seconds = _restored(keep, run, engine)
         tick(run.round)
-    watched = _sample(place.population, plan.evaluate_clients)
+    watched = sample(place.population, plan.evaluate_clients)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
@@ -72,9 +75,11 @@ def train(
         seconds += time.monotonic() - began
         curve.append(_look(engine, run, place, watched, splits["validation"], seconds))
         tick(run.round - before)
-        if keep is not None and run.round < plan.rounds and time.monotonic() - saved >= plan.checkpoint_seconds:
+        due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
+        if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
             _save(keep, run, curve, seconds)
             saved = time.monotonic()
+            saving = saved - began
     return run, curve, seconds
 
 
@@ -83,7 +88,7 @@ def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples
 
     New clients are always among the judged; of a very large population a sample is.
     """
-    old = _sample(place.population, JUDGED_AT_MOST)
+    old = sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     arrays: dict[str, np.ndarray] = {}
     ask = place.objective.margins if place.federation.binary else None
@@ -96,21 +101,27 @@ def judge(engine: Simulation, place: Arena, run: Run, splits: dict[str, Examples
 
 
 def by_examples(
-    engine: Simulation, place: Arena, run: Run, test: Examples, counts: Sequence[int]
+    engine: Simulation, place: Arena, run: Run, test: Examples, counts: Sequence[int], who: np.ndarray | None = None
 ) -> dict[int, np.ndarray]:
     """How newcomers fare by how much they bring: their test errors, example by example, from so many examples each.
 
-    Who has fewer uses all. The clients are always the same ones, so that the numbers can be compared.
+    Who has fewer uses all. The clients (default: all new ones) are always the same, so that the numbers can be
+    compared.
     """
-    who = place.new[:JUDGED_AT_MOST]
+    who = place.new[:JUDGED_AT_MOST] if who is None else who
     judge = lambda most: engine.outcomes(run, who, place.objective.outcomes, {"test": test}, most=most)["test"][1]
     return {most: judge(most) for most in counts}
 
 
-def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seconds: float) -> dict[str, float]:
-    """What the whole run cost, all clients together: bytes, gradient evaluations, visits, seconds of training."""
+def total_costs(
+    engine: Simulation, place: Arena, run: Run, method: Method, seconds: float, per: dict[int, Costs] | None = None
+) -> dict[str, float]:
+    """What the whole run cost, all clients together: bytes, gradient evaluations, visits, seconds of training.
+
+    `per`: the costs of a visit by client size, where they are known already.
+    """
     visits = engine.visited(run)
-    per = visit_costs(method, place, run, engine.train.sizes[: place.population])
+    per = per or visit_costs(method, place, run, engine.train.sizes[: place.population])
     one = next(iter(per.values()))
     sizes = engine.train.sizes[: place.population]
     gradients = sum(int(visits[sizes == size].sum()) * c.gradients for size, c in per.items())
@@ -130,14 +141,21 @@ def total_costs(engine: Simulation, place: Arena, run: Run, method: Method, seco
 
 
 def visit_costs(method: Method, place: Arena, run: Run, sizes: np.ndarray) -> dict[int, Costs]:
-    """The costs of a visit by client size; one size stands for all where size makes no difference."""
+    """The costs of a visit by client size; sizes between two that cost the same cost that, too."""
     every = np.unique(sizes)
-    of = lambda size: costs(method, run.params, (place.x, place.y), int(size))
-    ends = {int(size): of(size) for size in {every[0], every[-1]}}
-    if len(set(ends.values())) == 1:
-        same = next(iter(ends.values()))
-        return {int(size): same for size in every}
-    return {int(size): ends.get(int(size)) or of(size) for size in every}
+    of = functools.cache(lambda at: costs(method, run.params, (place.x, place.y), int(every[at])))
+    found: dict[int, Costs] = {}
+
+    def fill(first: int, last: int) -> None:
+        if of(first) == of(last) or last - first < 2:
+            for at in range(first, last + 1):
+                found[int(every[at])] = of(at if at == last else first)
+        else:
+            fill(first, (first + last) // 2)
+            fill((first + last) // 2, last)
+
+    fill(0, len(every) - 1)
+    return found
 
 
 def save_outcome(path: Path, outcome: Outcome) -> None:
@@ -152,18 +170,38 @@ def load_outcome(path: Path) -> Outcome:
     return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
 
 
-def save_models(path: Path, engine: Simulation, place: Arena, run: Run) -> str | None:
-    """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None."""
+def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: float) -> str | None:
+    """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None.
+
+    At most `most` GB of them.
+    """
     arrays = folder.flattened("server", run.server)
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * len(place.ids)
-    note = None
-    if size <= MODELS_AT_MOST:
-        arrays |= folder.flattened("personal", engine.personal(run, np.arange(len(place.ids))))
-    else:
-        note = f"personal models not written: {size / 1e9:.1f} GB are more than the {MODELS_AT_MOST / 1e9:.1f} GB kept"
-    about = {"clients": place.ids[: len(place.ids) if note is None else 0].tolist(), "round": run.round}
-    folder.write_arrays(path, arrays, about)
-    return note
+    count = len(place.ids)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * count / 1e9
+    if size > most:
+        folder.write_arrays(path, arrays, {"clients": [], "round": run.round})
+        return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
+                f"to keep them: --set train.models_gb={math.ceil(size)}")  # fmt: skip
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), run.params)
+    stacked = folder.named("personal", like)
+    with pieces.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
+        for name, array in arrays.items():
+            put(name, 0, array)
+        for models, who in engine.personal_groups(run, np.arange(count)):
+            for name, rows in folder.flattened("personal", models).items():
+                put(name, int(who[0]), rows)
+    return None
+
+
+def sample(population: int, most: int) -> np.ndarray:
+    """Everybody, or a sample that is the same for all seeds and methods, so that clients can be compared.
+
+    >>> sample(3, 10).tolist(), len(sample(100, 10))
+    ([0, 1, 2], 10)
+    """
+    if population <= most:
+        return np.arange(population)
+    return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))
 
 
 def finite(values: np.ndarray) -> np.ndarray:
@@ -194,27 +232,28 @@ def _look(engine: Simulation, run: Run, place: Arena, who: np.ndarray, split: Ex
     }
 
 
-def _sample(population: int, most: int) -> np.ndarray:
-    """Everybody, or a sample that is the same for all seeds and methods, so that clients can be compared."""
-    if population <= most:
-        return np.arange(population)
-    return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))
-
-
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:
     known = np.flatnonzero(run.known)
     arrays = {"known": known, **folder.flattened("server", run.server), **folder.flattened("flight", run.flight)}
-    arrays |= folder.flattened("rows", jax.tree.map(lambda leaf: leaf[known[: len(leaf)]], run.rows))
+    rows = {name: leaf for name, leaf in folder.named("rows", run.rows).items() if len(leaf)}  # none are kept: no rows
+    like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
     about = {"round": run.round, "clock": run.clock, "curve": curve, "seconds": seconds}
-    folder.write_arrays(path, arrays, about)
+    with pieces.new_arrays(path, arrays | like, about) as put:
+        for name, array in arrays.items():
+            put(name, 0, array)
+        for name, leaf in rows.items():
+            for some in parts(leaf, len(known)):
+                put(name, some.start, looked_up(leaf, known[some]))
 
 
 def _restored(path: Path, fresh: Run, engine: Simulation) -> tuple[Run, list[dict[str, float]], float]:
-    arrays, about = folder.read_arrays(path)
-    known = arrays["known"]
-    rows = folder.unflattened("rows", fresh.rows, arrays)
-    jax.tree.map(lambda leaf, kept: leaf.__setitem__(known, kept) if len(leaf) else None, fresh.rows, rows)
-    fresh.known[known] = True
+    with pieces.opened(path) as (get, names, about):
+        known = get("known")
+        for name, leaf in folder.named("rows", fresh.rows).items():
+            for some in parts(leaf, len(known)) if len(leaf) else ():
+                put_back(leaf, known[some], get(name, some.start, some.stop))
+        fresh.known[known] = True
+        arrays = {name: get(name) for name in names if not name.startswith("rows")}
     server = on_devices(folder.unflattened("server", fresh.server, arrays), engine.mesh)
     flight = on_devices(folder.unflattened("flight", fresh.flight, arrays), engine.mesh)
     run = dataclasses.replace(fresh, round=about["round"], clock=about["clock"], server=server, flight=flight)

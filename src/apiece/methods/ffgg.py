@@ -13,7 +13,7 @@ from apiece.solve import solve
 from apiece.split import given, join, split
 from apiece.wrap import fine_tuned
 
-STARTS = ("random", "zero", "kept")
+STARTS = ("random", "zero", "initial", "kept")
 
 
 def ffgg(
@@ -51,7 +51,8 @@ def ffgg(
         private: which part stays with the client, see `apiece.split`. inner_steps, inner_lr: the solve for w.
         lr: the server's step. solver: of the inner problem: "gradient", "cg" (conjugate gradients, no step size) or
         an optax optimizer. start: of w in each round: "random" (the initial values of each array in random order,
-        which has their law), "zero", or "kept" (where it stopped). batch: examples an inner step, 0 for all.
+        which has their law), "zero", "initial" (these values themselves: of a trained model, what training left), or
+        "kept" (where it stopped). batch: examples an inner step, 0 for all.
         tune_epochs: passes of the final tuning of w; none: `tune_steps` steps instead. tune_lr: its step size.
 
     >>> import jax.numpy as jnp
@@ -88,7 +89,7 @@ def starts(method: str, start: str) -> Callable[[Client, Tree], Params]:
         raise UserError(f"option 'start' of method '{method}' is not {start!r}: {suggest(start, STARTS)}")
 
     def begin(kept: Client, key: Tree) -> Params:
-        if start == "kept":
+        if start in ("initial", "kept"):
             return kept
         if start == "zero":
             return tree.zeros(kept)

@@ -1,6 +1,7 @@
 """Low-rank adapters: a small part that any model can have, to be trained apart or to stay with the client."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -53,10 +54,11 @@ def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
             )
         return {"model": params, "adapter": added}
 
-    def apply(params: Params, x: Any) -> Any:
-        return model.apply(jax.tree.map(_low_rank, params["model"], params["adapter"]), x)
+    def of_merged(function: Callable[[Params, Any], Any]) -> Callable[[Params, Any], Any]:
+        return lambda params, x: function(jax.tree.map(_low_rank, params["model"], params["adapter"]), x)
 
-    return Model(init, apply, f"{model.name} + rank {rank}")
+    features = None if model.features is None else of_merged(model.features)
+    return Model(init, of_merged(model.apply), f"{model.name} + rank {rank}", features)
 
 
 def _sides(w: Any) -> tuple[int, int]:

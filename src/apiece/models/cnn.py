@@ -12,8 +12,8 @@ import jax
 
 from apiece.errors import UserError
 from apiece.models.convolution import convolution, convolution_1d, max_pool
-from apiece.models.layers import convolution_init, dense, dense_init, numbers
-from apiece.models.model import Model
+from apiece.models.layers import convolution_init, dense_init, numbers
+from apiece.models.model import Model, rectified, with_output
 from apiece.protocol import Params
 
 
@@ -65,15 +65,15 @@ def cnn(
             params[name] = dense_init(next(keys), fan, wide, gain=1.0 if name == "out" else 2.0)
         return params
 
-    def apply(params: Params, x: jax.Array) -> jax.Array:
+    def features(params: Params, x: jax.Array) -> jax.Array:
         h = numbers(x).reshape(len(x), height, width, channels)
         for name, stage in convolved:
             h = convolution(h, params[name]["w"], padding=padding)
             h = jax.nn.relu((max_pool(h) if stage.pooled else h) + params[name]["b"])
-        return _dense_part(params, names, h.reshape(len(x), -1))
+        return rectified(params, names[:-1], h.reshape(len(x), -1))
 
     filters = "-".join(str(stage.filters) for stage in stages)
-    return Model(init, apply, f"cnn {filters}, " + "-".join(map(str, widths)))
+    return with_output(init, features, f"cnn {filters}, " + "-".join(map(str, widths)))
 
 
 def cnn2(shape: Sequence[int], outputs: int, width: int = 32, hidden: Sequence[int] = (512,)) -> Model:
@@ -139,14 +139,14 @@ def sensor_cnn(
             params[name] = dense_init(next(keys), fan, wide, gain=1.0 if name == "out" else 2.0)
         return params
 
-    def apply(params: Params, x: jax.Array) -> jax.Array:
+    def features(params: Params, x: jax.Array) -> jax.Array:
         h = numbers(x).reshape(len(x), length, channels)
         for k in range(len(filters)):
             layer = params[f"conv{k}"]
             h = jax.nn.relu(convolution_1d(h, layer["w"], stride=2) + layer["b"])
-        return _dense_part(params, names, h.reshape(len(x), -1))
+        return rectified(params, names[:-1], h.reshape(len(x), -1))
 
-    return Model(init, apply, f"sensor cnn {filters[0]}-{filters[1]}, " + "-".join(map(str, widths)))
+    return with_output(init, features, f"sensor cnn {filters[0]}-{filters[1]}, " + "-".join(map(str, widths)))
 
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
@@ -163,10 +163,3 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
         )
     height, width, *channels = shape
     return height, width, channels[0] if channels else 1
-
-
-def _dense_part(params: Params, names: list[str], h: jax.Array) -> jax.Array:
-    for name in names[:-1]:
-        h = jax.nn.relu(dense(params[name], h))
-    out = dense(params["out"], h)
-    return out[:, 0] if out.shape[1] == 1 else out

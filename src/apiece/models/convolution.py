@@ -39,7 +39,7 @@ def convolution(x: jax.Array, w: jax.Array, stride: int = 1, padding: str = "sam
             f"a {w.shape[0]}x{w.shape[1]} window does not fit into {x.shape[1]}x{x.shape[2]} without padding"
         )
     around = lambda size: ((size - 1) // 2, size // 2) if padding == "same" else (0, 0)
-    return _convolution(stride, (around(w.shape[0]), around(w.shape[1])), x, w)
+    return padded_convolution(stride, (around(w.shape[0]), around(w.shape[1])), x, w)
 
 
 def convolution_1d(x: jax.Array, w: jax.Array, stride: int = 1, padding: str = "same") -> jax.Array:
@@ -54,12 +54,17 @@ def convolution_1d(x: jax.Array, w: jax.Array, stride: int = 1, padding: str = "
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _convolution(stride: int, pads: Pads, x: jax.Array, w: jax.Array) -> jax.Array:
+def padded_convolution(stride: int, pads: Pads, x: jax.Array, w: jax.Array) -> jax.Array:
+    """`convolution` with any number of zeros (before, after) along height and width.
+
+    >>> padded_convolution(1, ((0, 0), (1, 0)), jnp.ones((1, 1, 2, 1)), jnp.ones((1, 2, 1, 1))).ravel().tolist()
+    [1.0, 2.0]
+    """
     return lax.conv_general_dilated(x, w, (stride, stride), pads, dimension_numbers=LAYOUT)
 
 
 def _forward(stride: int, pads: Pads, x: jax.Array, w: jax.Array) -> tuple[jax.Array, Any]:
-    # Not `_convolution` itself: a second derivative goes through here, and a custom_vjp has no forward one.
+    # Not `padded_convolution` itself: a second derivative goes through here, and a custom_vjp has no forward one.
     return lax.conv_general_dilated(x, w, (stride, stride), pads, dimension_numbers=LAYOUT), (x, w)
 
 
@@ -103,7 +108,7 @@ def _filter_gradient(stride: int, pads: Pads, x: jax.Array, w: jax.Array, g: jax
     return dw.transpose(1, 2, 0, 3)
 
 
-_convolution.defvjp(_forward, _backward)
+padded_convolution.defvjp(_forward, _backward)
 
 
 @jax.custom_vjp

@@ -13,12 +13,14 @@ import jax
 
 from apiece.errors import UserError
 from apiece.models.model import Model
+from apiece.models.swap import swapped
 from apiece.protocol import Batch, Loss, Params
 from apiece.split import path_name
 
 CLIFF = (
-    "{name} has a convolution whose automatic gradient is up to thirty times slower inside a compiled loop on a CPU. "
-    "Take apiece.models.convolution.convolution(x, w, stride, padding), which computes the same, in its place."
+    "{name} has a convolution whose automatic gradient is up to thirty times slower inside a compiled loop on a CPU, "
+    "and which has no equal among apiece's own: it has groups, a dilation, a precision or strides that differ, or "
+    "stands in a loop. Take apiece.models.convolution.convolution(x, w, stride, padding) where it computes the same."
 )
 
 
@@ -166,8 +168,13 @@ def _primitives(program: Any) -> Iterator[str]:
 
 
 def _checked(model: Model, example: Any) -> Model:
-    outputs = lambda params, batch, key: model.apply(params, batch.x)
-    if has_plain_convolution(outputs, jax.eval_shape(model.init, jax.random.key(0)), Batch(example, None, None)):
+    """The model, by our convolutions where it has others; with a warning about those that are left."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    plain = lambda apply: has_plain_convolution(lambda p, b, key: apply(p, b.x), params, Batch(example, None, None))
+    if not plain(model.apply):
+        return model
+    model = model._replace(apply=swapped(model.apply))
+    if plain(model.apply):
         warnings.warn(CLIFF.format(name=model.name), UserWarning, stacklevel=3)
     return model
 

@@ -17,6 +17,9 @@ from apiece.protocol import Params
 class Model(NamedTuple):
     """`init(key) -> params`, `apply(params, x) -> outputs` for a batch of examples.
 
+    `features(params, x)`, of a model that has a last layer, is what that layer sees: what can be computed once and
+    kept when all below it stays as it is (`apiece.pretrain`).
+
     >>> constant = Model(init=lambda key: jnp.zeros(()), apply=lambda params, x: params + 0 * x[:, 0], name="constant")
     >>> constant.apply(jnp.array(2.0), jnp.ones((3, 4))).tolist()
     [2.0, 2.0, 2.0]
@@ -25,6 +28,23 @@ class Model(NamedTuple):
     init: Callable[[Any], Params]
     apply: Callable[[Params, Any], Any]
     name: str = "model"
+    features: Callable[[Params, Any], Any] | None = None
+
+
+def with_output(init: Callable[[Any], Params], features: Callable[[Params, Any], Any], name: str) -> Model:
+    """The model that ends with a dense layer, "out", on its features; a single output is a plain number.
+
+    >>> params = {"out": {"w": jnp.ones((1, 2)), "b": jnp.zeros(1)}}
+    >>> model = with_output(lambda key: params, lambda params, x: 2 * x, "twice the sum")
+    >>> model.apply(params, jnp.array([[1.0, 2.0]])).tolist()
+    [6.0]
+    """
+
+    def apply(params: Params, x: Any) -> Any:
+        out = dense(params["out"], features(params, x))
+        return out[..., 0] if out.shape[-1] == 1 else out
+
+    return Model(init, apply, name, features)
 
 
 def linear(shape: Sequence[int], outputs: int = 1) -> Model:
@@ -73,14 +93,20 @@ def mlp(shape: Sequence[int], outputs: int, hidden: Sequence[int] = (128,)) -> M
             for name, k, fan, wide in fans
         }
 
-    def apply(params: Params, x: jax.Array) -> jax.Array:
-        h = _flat(x)
-        for name in names[:-1]:
-            h = jax.nn.relu(dense(params[name], h))
-        out = dense(params["out"], h)
-        return out[:, 0] if outputs == 1 else out
+    features = lambda params, x: rectified(params, names[:-1], _flat(x))
+    return with_output(init, features, "mlp " + "-".join(map(str, widths)))
 
-    return Model(init, apply, "mlp " + "-".join(map(str, widths)))
+
+def rectified(params: Params, names: Sequence[str], h: jax.Array) -> jax.Array:
+    """Dense layers by name, one after another, each with a ReLU.
+
+    >>> layer = {"w": jnp.array([[1.0], [-1.0]]), "b": jnp.zeros(2)}
+    >>> rectified({"hidden0": layer}, ["hidden0"], jnp.ones((1, 1))).tolist()
+    [[1.0, 0.0]]
+    """
+    for name in names:
+        h = jax.nn.relu(dense(params[name], h))
+    return h
 
 
 def quadratic(features: int) -> Model:

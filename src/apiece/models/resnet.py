@@ -10,8 +10,8 @@ import jax
 
 from apiece.models.cnn import image_shape
 from apiece.models.convolution import convolution
-from apiece.models.layers import convolution_init, dense, dense_init, group_norm, norm_init, numbers
-from apiece.models.model import Model
+from apiece.models.layers import convolution_init, dense_init, group_norm, norm_init, numbers
+from apiece.models.model import Model, with_output
 from apiece.protocol import Params
 
 
@@ -48,7 +48,7 @@ def resnet18(
             params[name] = block
         return params | {"out": dense_init(next(keys), inputs, outputs, gain=1.0)}
 
-    def apply(params: Params, x: jax.Array) -> jax.Array:
+    def features(params: Params, x: jax.Array) -> jax.Array:
         h = numbers(x).reshape(len(x), height, wide, channels)
         h = jax.nn.relu(group_norm(params["norm"], convolution(h, params["stem"]["w"]), groups))
         for name, _, _, stride in plan:
@@ -58,6 +58,6 @@ def resnet18(
             if "shortcut" in block:
                 back = group_norm(block["norm2"], convolution(back, block["shortcut"]["w"], stride), groups)
             h = jax.nn.relu(h + back)
-        return dense(params["out"], h.mean((1, 2)))
+        return h.mean((1, 2))
 
-    return Model(init, apply, f"resnet {2 + 2 * len(plan)}, {width}-{inputs}-{outputs}")
+    return with_output(init, features, f"resnet {2 + 2 * len(plan)}, {width}-{inputs}-{outputs}")

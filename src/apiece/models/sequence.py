@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from apiece.errors import UserError
 from apiece.models.attention import attention
 from apiece.models.layers import dense, dense_init, embedding, embedding_init, layer_norm, norm_init
-from apiece.models.model import Model
+from apiece.models.model import Model, with_output
 from apiece.models.recurrent import lstm, lstm_init
 from apiece.protocol import Params
 
@@ -35,13 +35,13 @@ def char_lstm(
         params |= {f"lstm{k}": lstm_init(keys[k + 1], fan, width) for k, fan in enumerate(fans)}
         return params | {"out": dense_init(keys[-1], width, outputs, gain=1.0)}
 
-    def apply(params: Params, x: jax.Array) -> jax.Array:
+    def features(params: Params, x: jax.Array) -> jax.Array:
         h = embedding(params["embed"], x)
         for k in range(layers):
             h = lstm(params[f"lstm{k}"], h)
-        return dense(params["out"], h if every else last_place(h, x))
+        return h if every else last_place(h, x)
 
-    return Model(init, apply, f"lstm {tokens}-{embed}-{'-'.join([str(width)] * layers)}-{outputs}")
+    return with_output(init, features, f"lstm {tokens}-{embed}-{'-'.join([str(width)] * layers)}-{outputs}")
 
 
 def text_lstm(tokens: int, outputs: int = 2, embed: int = 100, width: int = 256, layers: int = 2) -> Model:
@@ -91,7 +91,7 @@ def transformer(
             }
         return params | {"norm": norm_init(width), "out": dense_init(next(keys), width, outputs, gain=1.0)}
 
-    def apply(params: Params, x: jax.Array) -> jax.Array:
+    def features(params: Params, x: jax.Array) -> jax.Array:
         if x.shape[1] > length:
             raise UserError(f"sequences of {x.shape[1]} tokens are longer than the transformer's length = {length}")
         h = embedding(params["embed"], x) + params["embed_place"]["w"][: x.shape[1]]
@@ -101,9 +101,9 @@ def transformer(
             inside = jax.nn.gelu(dense(block["dense0"], layer_norm(block["norm1"], h)))
             h = h + dense(block["dense1"], inside)
         h = layer_norm(params["norm"], h)
-        return dense(params["out"], h if every else last_place(h, x))
+        return h if every else last_place(h, x)
 
-    return Model(init, apply, f"transformer {blocks} x {width}/{inner}, {tokens}-{outputs}")
+    return with_output(init, features, f"transformer {blocks} x {width}/{inner}, {tokens}-{outputs}")
 
 
 def last_place(h: jax.Array, tokens: jax.Array) -> jax.Array:

@@ -100,7 +100,8 @@ def from_torch(module: Any, loss: Callable | None = None, *, error: Callable | N
         seeds = jax.vmap(partial(_seed, passes, form))(keys)
         fixed = [seeds, batches.weight.astype(jnp.float32), *jax.tree.leaves((batches.x, batches.y))]
         end = _descent(passes, form)(flat(params), jnp.asarray(lr, jnp.float32), fixed)
-        return OrderedDict(zip(names, end, strict=True))
+        moved = dict(zip(names, end, strict=True))
+        return type(params)((name, moved[name].astype(old.dtype)) for name, old in params.items())
 
     weighted_loss.sgd = sgd  # type: ignore[attr-defined]
     return TorchModel(init, apply, passes.name, Objective(weighted_loss, outcomes))

@@ -39,8 +39,12 @@ def ranking(run: Run, order: list[str]) -> list[str]:
 
 
 def _score(run: Run, name: str, part: str = "test") -> str:
+    return _written(run, run.score(name, part))
+
+
+def _written(run: Run, found: dict[str, Any] | None) -> str:
     unit = f" {run.metric.unit}" if run.metric.unit else ""
-    text = plus_minus(run.score(name, part), run.metric.factor, run.metric.places) + unit
+    text = plus_minus(found, run.metric.factor, run.metric.places) + unit
     return text.replace(" ", "\N{NO-BREAK SPACE}")  # a number and its unit stay on one line
 
 
@@ -182,4 +186,18 @@ def newcomers(run: Run, order: list[str]) -> list[str]:
     write = lambda name: f"{name} {_score(run, name, 'new_clients')}"
     named = [name for name in scored if name in (order[0], "local")] or scored[:1]
     few = "; too few for a judgement" if count < 10 else ""
-    return [f"{counted(count, 'new client')} that never trained: {listed([write(n) for n in named])}{few}."]
+    told = [f"{counted(count, 'new client')} that never trained: {listed([write(n) for n in named])}{few}."]
+    return told + by_examples(run, [name for name in named if run.newcomers(name)])
+
+
+def by_examples(run: Run, named: list[str]) -> list[str]:
+    """How the same newcomers fare with the fewest examples, and with about the middle number of those looked at."""
+    if not named:
+        return []
+    examples = (run.newcomers(named[0]) or ([], []))[0]
+    told = []
+    for at in sorted({0, (len(examples) - 1) // 2} - {len(examples) - 1}):  # with all of them was said before
+        scores = {name: found[1][at] for name in named if (found := run.newcomers(name))}
+        each = [f"{name} {_written(run, score)}" for name, score in scores.items() if known(score["mean"])]
+        told += [f"with {examples[at]:,}, {listed(each)}"] if each else []
+    return [f"The same clients by how many of their training examples they may use: {'; '.join(told)}."] if told else []

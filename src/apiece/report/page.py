@@ -9,10 +9,12 @@ from apiece.errors import UserError
 from apiece.experiment.folder import replacing
 from apiece.report import tables
 from apiece.report.findings import findings
+from apiece.report.newcomers import newcomers_figure, newcomers_table
 from apiece.report.numbers import counted
 from apiece.report.pictures import figures, gains_figure
 from apiece.report.run import Run, read_run
 from apiece.report.svg import clean
+from apiece.report.task_metrics import task_table
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("apiece", "report"),
@@ -71,8 +73,10 @@ def render(run: Run) -> str:
         ],
         command_folder=shlex.quote(run.name),
         findings=findings(run),
-        figures=figures(run),
+        figures=figures(run) | {"newcomers": newcomers_figure(run)},
         results=tables.results(run),
+        of_task=task_table(run),
+        newcomers=newcomers_table(run),
         hurt=tables.hurt_table(run),
         margin=tables.margin(run),
         costs=tables.costs(run),

@@ -71,6 +71,11 @@ class Run(NamedTuple):
         found = self.methods[method]["summary"].get(part, {}).get(self.metric.key, {}).get(statistic)
         return found if found and known(found["mean"]) else None
 
+    def newcomers(self, method: str) -> tuple[list[int], list[dict[str, Any]]] | None:
+        """(numbers of examples, an interval of the score over seeds for each) of new clients, or None."""
+        found = self.methods[method].get("newcomers")
+        return (found["examples"], found[self.metric.key]) if found else None
+
     def ordered(self) -> list[str]:
         """The methods by weighted test score, best first; diverged ones last."""
         sign = -1 if self.metric.higher else 1

@@ -44,15 +44,12 @@ def results(run: Run) -> Table:
     """Test results, best first; strong: the best and whatever the seeds do not tell apart from it."""
     order, metric, unit = run.ordered(), run.metric, f", {run.metric.unit}" if run.metric.unit else ""
     heads = [("method", ""), *((name + unit, why) for name, why in STATISTICS.values())]
-    r2 = metric.key == "error"
-    heads += [("R²", "share of the targets' variance explained, all test examples together")] if r2 else []
     new = any(run.score(name, "new_clients") for name in order)
     heads += [("new clients" + unit, "weighted mean over clients that never trained")] if new else []
     rows = []
     for name in order:
         write = lambda found: plus_minus(found, metric.factor, metric.places)
         row = [name, *(write(run.score(name, "test", statistic)) for statistic in STATISTICS)]
-        row += [plus_minus(run.methods[name]["summary"].get("test", {}).get("r2"), 1, 3)] if r2 else []
         row += [write(run.score(name, "new_clients"))] if new else []
         rows.append(row if run.score(name) else [name, "diverged", *row[2:]])
     behind = rivals(run)

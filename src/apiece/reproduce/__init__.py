@@ -29,7 +29,7 @@ SYNTHETIC = (
     "ffgg-async",
     "ffgg-byzantine",
 )
-REAL: tuple[str, ...] = ("self-fl-images", "wake-word")
+REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "self-fl-images", "wake-word", "partial", "hospitals")
 NAMES = (*SYNTHETIC, *REAL)
 
 
@@ -60,8 +60,23 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
     """Leave verdict.json, figure.html (with the verdict below it) and figure.png in a folder; the files."""
     told = {key: value for key, value in result.items() if key != "figure"}
     write_json(folder / "verdict.json", told)
-    table = Grid("Verdict", HEADS, [cells(Claim(**claim)) for claim in result["claims"]])
-    return [folder / "verdict.json", *write_figure(result["figure"], folder, tables=[table])]
+    tables = [Grid("Verdict", HEADS, [cells(Claim(**claim)) for claim in result["claims"]])]
+    for title, rows in tables_in(result["settings"]).items():
+        heads = list(next(iter(rows.values())))
+        lines = [[name, *(number(row[head], 3) for head in heads)] for name, row in rows.items()]
+        tables.append(Grid(title[0].upper() + title[1:], ("", *heads), lines))
+    return [folder / "verdict.json", *write_figure(result["figure"], folder, tables=tables)]
+
+
+def tables_in(settings: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Those settings that are tables: rows by name, each with the same columns by name.
+
+    >>> list(tables_in({"rounds": 10, "error": {"local": {"test": 0.2}, "ditto": {"test": 0.1}}}))
+    ['error']
+    """
+    rows_of = lambda value: list(value.values()) if isinstance(value, dict) else []
+    same = lambda rows: len(rows) > 1 and all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows)
+    return {key: value for key, value in settings.items() if same(rows_of(value))}
 
 
 HEADS = ("claim", "published", "ours", "interval", "holds?")

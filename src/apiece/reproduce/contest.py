@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from apiece.engines.costs import Costs
 from apiece.engines.simulation import Run, Simulation
 from apiece.evaluate import interval, per_client
 from apiece.experiment import record, setup, trial
@@ -21,15 +23,21 @@ from apiece.report.figure import Line
 from apiece.reproduce.verdict import Watch
 
 Step = Callable[[str], None]  # told what is done now
+Engines = dict[tuple, Simulation]  # by all that is compiled in
+TuneOn = Callable[[Simulation, Run], tuple[float, float]]
 After = Callable[[Simulation, Run], Any]  # asked of every trained run, for what a trial does not tell
 
 
 class Rival(NamedTuple):
-    """A method of the catalog (or a factory), options that stand, and options to try: every combination of `grid`."""
+    """A method of the catalog (or a factory), options that stand, and options to try: every combination of `grid`.
+
+    `like`: an earlier rival, whose choice is taken over instead of trying.
+    """
 
     method: str | Callable[..., Method]
     options: Mapping[str, Any] = MappingProxyType({})
     grid: Mapping[str, Sequence[Any]] = MappingProxyType({})
+    like: str | None = None
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -45,7 +53,8 @@ class Result(NamedTuple):
     """What became of a rival: chosen options, (options, validation loss, validation error) tried, an outcome a seed.
 
     `newcomers`: by number of examples, each seed's accuracy (or error) of the new clients, examples pooled.
-    `after`: what was asked of every trained run. `seconds`: of training, of each seed.
+    `after`: what was asked of every trained run. `seconds`: of training, of each seed. `dealt`: an outcome for every
+    other deal of the rows.
     """
 
     options: dict[str, Any]
@@ -54,6 +63,7 @@ class Result(NamedTuple):
     newcomers: dict[int, list[float]]
     after: list[Any]
     seconds: list[float]
+    dealt: tuple[Outcome, ...] = ()
 
 
 def contest(
@@ -65,8 +75,11 @@ def contest(
     tune_rounds: int | None = None,
     newcomers: Sequence[int] = (),
     after: After | None = None,
-    costs: bool = True,
+    deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
+    engines: Engines | None = None,
+    tune_on: TuneOn | None = None,
+    costs: bool = True,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
 
@@ -76,38 +89,50 @@ def contest(
     Args:
         newcomers: numbers of examples from which new clients' models are made and tested.
         after: (engine, run) -> anything, asked of every trained run.
-        costs: count bytes and gradients; where clients have many sizes and a method depends on them that takes long.
+        deals: the same clients with other training and validation rows, as many of each (see `redeal`); what was
+            chosen is trained on each from the first seed.
         step: told what goes on (see `steps`).
+        engines: where compiled engines are kept, to share them with contests on other data of the same shapes and
+            with the same objective; empty at first.
+        tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
+        costs: count bytes and gradients; with many client sizes and a method that depends on them this takes long.
     """
-    found = {}
+    found: dict[str, Result] = {}
+    chosen: dict[str, dict[str, Any]] = {}
+    engines = {} if engines is None else engines
     for name, rival in rivals.items():
-        bench = _Bench(place, rival, plan)
+        bench = _Bench(place, rival, plan, engines, costs)
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")
-            tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds)))
+            tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds, tune_on)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
+        options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
         outcomes, asked, seconds = {}, [], []
         for seed in seeds:
             step(f"{name}: seed {seed}")
             began = time.perf_counter()
-            engine, run, outcomes[seed] = bench.trial(options, seed, costs)
+            engine, run, outcomes[seed] = bench.trial(options, seed)
             for most, errors in trial.by_examples(engine, place, run, bench.splits["test"], newcomers).items():
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))
             seconds.append(time.perf_counter() - began)
-        found[name] = Result({**rival.options, **options}, tried, outcomes, fresh, asked, seconds)
+        dealt = []
+        for at, other in enumerate(deals):
+            step(f"{name}: deal {at}")
+            dealt.append(bench.trial(options, seeds[0], other)[2])
+        found[name] = Result({**rival.options, **options}, tried, outcomes, fresh, asked, seconds, tuple(dealt))
     return found
 
 
-def steps(rivals: dict[str, Rival], seeds: Sequence[int]) -> int:
+def steps(rivals: dict[str, Rival], seeds: Sequence[int], deals: int = 0) -> int:
     """How often `contest` calls `step`.
 
     >>> steps({"ftfa": Rival("ftfa", grid={"lr": (0.1, 1.0)}), "local": Rival("local")}, seeds=range(3))
     8
     """
-    return sum((len(r.points) if len(r.points) > 1 else 0) + len(seeds) for r in rivals.values())
+    return sum((len(r.points) if len(r.points) > 1 else 0) + len(seeds) + deals for r in rivals.values())
 
 
 def counter(watch: Watch, total: int) -> Step:
@@ -122,35 +147,58 @@ def counter(watch: Watch, total: int) -> Step:
 
 
 class _Bench:
-    """A rival's engines: options that are traced share one, the others need one each."""
+    """A rival's engines: options that are traced share one, also with other rivals; the others need one each."""
 
-    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec) -> None:
-        self.place, self.rival, self.plan = place, rival, plan
-        self.engines: dict[str, tuple[Simulation, dict[str, float]]] = {}
+    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec, engines: Engines, counted: bool) -> None:
+        self.place, self.rival, self.plan, self.engines, self.counted = place, rival, plan, engines, counted
+        self.here: Engines = {}
+        self.costs: dict[str, dict[int, Costs]] = {}  # of a visit by client size: the same for all seeds
 
     def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
-        engine, hyper = setup.engine_of(self.place, self.rival.method, {**self.rival.options, **options}, plan)
-        fixed = {name: value for name, value in options.items() if name not in hyper}
-        known, _ = self.engines.setdefault(repr((fixed, plan)), (engine, hyper))
+        every = {**self.rival.options, **options}
+        place, method = self.place, self.rival.method
+        made, hyper = setup.engine_of(place, method, every, plan)
+        fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
+        shapes = (jax.tree.map(np.shape, (place.x, place.y)), made.train.capacity, len(place.ids), place.population)
+        key = (method, place.objective, repr((fixed, plan, shapes)))
+        if key not in self.here:
+            kept = self.engines.setdefault(key, made)
+            self.here[key] = made if kept is made else kept.moved(place.x, place.y, place.offsets)
+        known = self.here[key]
         if not hasattr(self, "splits"):
             self.splits = setup.held_out(known, self.place)
         return known, hyper
 
-    def validation(self, options: dict[str, Any], seed: int, rounds: int) -> tuple[float, float]:
+    def validation(
+        self, options: dict[str, Any], seed: int, rounds: int, tune_on: TuneOn | None
+    ) -> tuple[float, float]:
         """(loss, error) after so many rounds."""
         engine, hyper = self.engine(options, self.plan)
         plan = self.plan.model_copy(update={"rounds": rounds, "evaluate_every": rounds})
-        _, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
+        run, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
+        if tune_on is not None:
+            return tune_on(engine, run)
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
-    def trial(self, options: dict[str, Any], seed: int, counted: bool) -> tuple[Simulation, Run, Outcome]:
+    def trial(self, options: dict[str, Any], seed: int, other: Arena | None = None) -> tuple[Simulation, Run, Outcome]:
+        """Train and judge, on the bench's own place or on another deal of its rows."""
         engine, hyper = self.engine(options, self.plan)
-        run, curve, seconds = trial.train(engine, self.place, hyper, seed, self.plan, self.splits)
-        judged, arrays = trial.judge(engine, self.place, run, self.splits)
-        costs = {"seconds": seconds}
-        if counted:
-            costs = trial.total_costs(engine, self.place, run, engine.build(hyper, 0), seconds)
-        return engine, run, Outcome(judged, arrays, curve, costs)
+        place, splits = self.place, self.splits
+        if other is not None:
+            place, engine, splits = other, engine.moved(other.x, other.y, other.offsets), setup.held_out(engine, other)
+        run, curve, seconds = trial.train(engine, place, hyper, seed, self.plan, splits)
+        judged, arrays = trial.judge(engine, place, run, splits)
+        return engine, run, Outcome(judged, arrays, curve, self.spent(engine, place, run, options, seconds))
+
+    def spent(
+        self, engine: Simulation, place: Arena, run: Run, options: dict[str, Any], seconds: float
+    ) -> dict[str, float]:
+        """What a run cost; a visit's costs are counted once for all seeds."""
+        if not self.counted:
+            return {"seconds": seconds}
+        method, known = engine.build(run.hyper, 0), self.costs.get(repr(options))
+        per = known or trial.visit_costs(method, place, run, engine.train.sizes[: place.population])
+        return trial.total_costs(engine, place, run, method, seconds, self.costs.setdefault(repr(options), per))
 
 
 def _merit(tried: tuple[dict[str, Any], float, float]) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from apiece.report.numbers import number
-from apiece.reproduce import HEADS, NAMES, cells, module_of
+from apiece.reproduce import HEADS, NAMES, cells, module_of, tables_in
 from apiece.reproduce.verdict import Claim
 
 FOLDER = Path("docs/reproduction")
@@ -49,17 +49,11 @@ def _section(name: str, result: dict[str, Any]) -> list[str]:
     lines += [f"| {' | '.join(HEADS)} |", "| --- | ---: | ---: | ---: | --- |"]
     lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in map(_row, result["claims"])]
     lines += [f"\n{note}" for note in result["notes"]]
-    tables = {key: value for key, value in result["settings"].items() if _is_table(value)}
+    tables = tables_in(result["settings"])
     for key, value in tables.items():
         lines += ["", *_table(key, value)]
     settings = "; ".join(f"{key}: {_setting(v)}" for key, v in result["settings"].items() if key not in tables)
     return [*lines, "", f"Settings: {settings}."]
-
-
-def _is_table(value: Any) -> bool:
-    """Rows by name, each with the same columns by name."""
-    rows = list(value.values()) if isinstance(value, dict) else []
-    return len(rows) > 1 and all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows)
 
 
 def _table(title: str, rows: dict[str, dict[str, Any]]) -> list[str]:

@@ -1,0 +1,59 @@
+"""Clients that never trained, by how many examples they bring: what a method offers somebody who comes late."""
+
+from typing import Any
+
+import numpy as np
+
+from apiece.data.federation import HITS
+from apiece.engines.score import Examples
+from apiece.engines.simulation import Run, Simulation
+from apiece.evaluate import interval
+from apiece.experiment.setup import Arena
+from apiece.experiment.spec import TrainSpec
+from apiece.experiment.trial import JUDGED_AT_MOST, Outcome, by_examples, finite, sample
+
+
+def counts(wanted: list[int], largest: int) -> list[int]:
+    """The numbers of examples to judge newcomers with: the wanted ones that cut somebody short, then all there are.
+
+    >>> counts([1, 10, 100], largest=36)
+    [1, 10, 36]
+    """
+    below = sorted({count for count in wanted if count < largest})
+    return [*below, largest] if wanted and largest > 0 else []
+
+
+def judge_newcomers(
+    engine: Simulation, place: Arena, run: Run, test: Examples, plan: TrainSpec, outcome: Outcome
+) -> dict[str, np.ndarray]:
+    """Arrays for an outcome: `newcomers`, who was looked at, `newcomers_examples`, `newcomers_error` (pooled).
+
+    From all their examples they were judged already, with everybody else; only the smaller numbers cost anything.
+    """
+    new = place.new[:JUDGED_AT_MOST]
+    who = new[sample(len(new), plan.evaluate_clients)]
+    wanted = counts(plan.newcomer_examples, int(engine.train.sizes[who].max(initial=0)))
+    if not wanted or not test.sizes[who].any():
+        return {}
+    found = by_examples(engine, place, run, test, wanted[:-1], who)
+    errors, offsets = outcome.scores("test", "error")
+    found[wanted[-1]] = errors[np.repeat(np.isin(outcome.judged, who), np.diff(offsets))]
+    pooled = [float(finite(found[count]).mean(dtype=np.float64)) for count in wanted]
+    return {"newcomers": who, "newcomers_examples": np.array(wanted), "newcomers_error": np.array(pooled)}
+
+
+def newcomers_over_seeds(place: Arena, by_seed: dict[int, Outcome]) -> dict[str, Any] | None:
+    """For the record: how many were looked at, numbers of examples, and for each an interval of the score over seeds.
+
+    The score is `accuracy` or, where there is none, `error`; all test examples count alike. None without newcomers.
+    """
+    first = next(iter(by_seed.values())).arrays
+    if "newcomers" not in first:
+        return None
+    errors = np.stack([outcome.arrays["newcomers_error"] for outcome in by_seed.values()])
+    name, scores = ("accuracy", 1 - errors) if place.federation.task in HITS else ("error", errors)
+    return {
+        "clients": len(first["newcomers"]),
+        "examples": first["newcomers_examples"].tolist(),
+        name: [interval(column)._asdict() for column in scores.T],
+    }
