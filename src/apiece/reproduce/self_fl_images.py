@@ -201,8 +201,9 @@ def figure(place: Arena, results: dict[str, Result], scores: Scores) -> Figure:
         counts.append(Line(name, bins, [float((taken == k).mean()) for k in bins], style=style[name]))
     fresh = [line._replace(style=style[line.name], low=None, high=None) for line in ground.newcomer_lines(results)]
     caption = (
-        "Means over seeds; bands from the worst seed to the best (curves) or 95% intervals. self_fl: as printed, with "
-        "smoothing; (bayes): the rule of the posterior mean, bootstrapped variances, not smoothed. New clients: means only."
+        "Means over seeds; bands from the worst seed to the best (curves) or 95% intervals; of new clients means only. "
+        "self_fl: as printed, with smoothing; (bayes): the rule of the posterior mean, bootstrapped variances, not "
+        "smoothed."
     )
     panels = [
         Panel("Clients that train", "rounds", "validation accuracy", curves),
