@@ -79,6 +79,7 @@ def contest(
     step: Step = lambda what: None,
     engines: Engines | None = None,
     tune_on: TuneOn | None = None,
+    costs: bool = True,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
 
@@ -94,12 +95,13 @@ def contest(
         engines: where compiled engines are kept, to share them with contests on other data of the same shapes and
             with the same objective; empty at first.
         tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
+        costs: count bytes and gradients; with many client sizes and a method that depends on them this takes long.
     """
     found: dict[str, Result] = {}
     chosen: dict[str, dict[str, Any]] = {}
     engines = {} if engines is None else engines
     for name, rival in rivals.items():
-        bench = _Bench(place, rival, plan, engines)
+        bench = _Bench(place, rival, plan, engines, costs)
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")
@@ -147,8 +149,8 @@ def counter(watch: Watch, total: int) -> Step:
 class _Bench:
     """A rival's engines: options that are traced share one, also with other rivals; the others need one each."""
 
-    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec, engines: Engines) -> None:
-        self.place, self.rival, self.plan, self.engines = place, rival, plan, engines
+    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec, engines: Engines, counted: bool) -> None:
+        self.place, self.rival, self.plan, self.engines, self.counted = place, rival, plan, engines, counted
         self.here: Engines = {}
         self.costs: dict[str, dict[int, Costs]] = {}  # of a visit by client size: the same for all seeds
 
@@ -186,10 +188,17 @@ class _Bench:
             place, engine, splits = other, engine.moved(other.x, other.y, other.offsets), setup.held_out(engine, other)
         run, curve, seconds = trial.train(engine, place, hyper, seed, self.plan, splits)
         judged, arrays = trial.judge(engine, place, run, splits)
-        method, known = engine.build(hyper, 0), self.costs.get(repr(options))
+        return engine, run, Outcome(judged, arrays, curve, self.spent(engine, place, run, options, seconds))
+
+    def spent(
+        self, engine: Simulation, place: Arena, run: Run, options: dict[str, Any], seconds: float
+    ) -> dict[str, float]:
+        """What a run cost; a visit's costs are counted once for all seeds."""
+        if not self.counted:
+            return {"seconds": seconds}
+        method, known = engine.build(run.hyper, 0), self.costs.get(repr(options))
         per = known or trial.visit_costs(method, place, run, engine.train.sizes[: place.population])
-        costs = trial.total_costs(engine, place, run, method, seconds, self.costs.setdefault(repr(options), per))
-        return engine, run, Outcome(judged, arrays, curve, costs)
+        return trial.total_costs(engine, place, run, method, seconds, self.costs.setdefault(repr(options), per))
 
 
 def _merit(tried: tuple[dict[str, Any], float, float]) -> tuple[float, float]:

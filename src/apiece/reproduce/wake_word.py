@@ -64,7 +64,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     step = ground.counter(watch, sum(ground.steps(group, seeds) for group in (equally, by_size, grouped)))
     plan = TrainSpec.model_validate(dict(rounds=rounds, weights="uniform", evaluate_every=rounds))
     sized = plan.model_copy(update={"weights": "examples"})
-    how: dict[str, Any] = dict(after=margins_of(at), step=step)
+    how: dict[str, Any] = dict(after=margins_of(at), costs=False, step=step)
     few = FEW[::2] if quick else FEW
     results = ground.contest(at.users, equally, plan, seeds, newcomers=few, **how)
     results |= ground.contest(at.users, by_size, sized, seeds, newcomers=few, **how)
