@@ -105,12 +105,28 @@ def by_examples(
 ) -> dict[int, np.ndarray]:
     """How newcomers fare by how much they bring: their test errors, example by example, from so many examples each.
 
-    Who has fewer uses all. The clients (default: all new ones) are always the same, so that the numbers can be
-    compared.
+    Which ones is chance, since files are often sorted; more examples include the fewer. Who has fewer uses all. The
+    clients (default: all new ones) are always the same, so that the numbers can be compared.
     """
     who = place.new[:JUDGED_AT_MOST] if who is None else who
+    if not len(counts):
+        return {}
+    order = mixed(place.offsets, who)
+    engine = engine.moved(place.x[order], place.y[order], place.offsets)
     judge = lambda most: engine.outcomes(run, who, place.objective.outcomes, {"test": test}, most=most)["test"][1]
     return {most: judge(most) for most in counts}
+
+
+def mixed(offsets: np.ndarray, who: np.ndarray) -> np.ndarray:
+    """Row numbers in their order, but for the rows of these clients, which are mixed, each client's among themselves.
+
+    >>> mixed(np.array([0, 2, 6]), np.array([1])).tolist()
+    [0, 1, 3, 4, 2, 5]
+    """
+    order = np.arange(offsets[-1])
+    for i in who:
+        np.random.default_rng([0x6E6577, int(i)]).shuffle(order[offsets[i] : offsets[i + 1]])
+    return order
 
 
 def total_costs(
