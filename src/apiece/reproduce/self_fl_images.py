@@ -72,7 +72,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     place = arena(federation, model_of(ModelSpec(name="softmax"), federation))
     rivals = {name: rival for name, rival in RIVALS.items() if not quick or name in QUICK}
     if quick:  # the pull that the full run chooses
-        rivals["ditto"] = Rival("ditto", dict(steps=20, lam=0.1, **BASE))
+        rivals["ditto"] = Rival("ditto", dict(steps=20, lam=1.0, **BASE))
     plan = TrainSpec.model_validate(dict(rounds=rounds, cohort=clients // 10, evaluate_every=rounds // 4))
     more = {} if quick else ALONE
     total = sum(ground.steps(group, seeds) for group in (rivals, more, {} if quick else SLOW))

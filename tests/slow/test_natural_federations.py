@@ -1,0 +1,52 @@
+"""On every natural federation a run tells, for every method, each client's gain, who is hurt, and how newcomers fare."""
+
+import math
+import os
+
+import pyarrow.parquet as parquet
+import pytest
+
+from apiece import compare
+from apiece.data import source
+from apiece.report import write_report
+from apiece.report.run import read_run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("APIECE_DATA" not in os.environ, reason="APIECE_DATA names no folder with the real data sets"),
+]
+
+# (source, its options, clients, model, its options): what is told must be complete, not good, so all is small.
+FEDERATIONS = {
+    "writers": ("mnist_by_writer", {}, 30, "softmax", {}),
+    "roles": ("shakespeare_roles", {"min_characters": 3000}, 12, "char_lstm", {"width": 8, "layers": 1}),
+    "people": ("har_by_subject", {}, 12, "sensor_cnn", {"width": 2, "hidden": [8]}),
+    "speakers": ("audiomnist_by_speaker", {"word": 7}, 12, "cnn2", {"width": 2, "hidden": [8]}),
+    "hospitals": ("heart_by_hospital", {}, 4, "softmax", {}),
+    "schools": ("school_by_school", {}, 30, "linear", {}),
+    "sensors": ("vehicle_by_sensor", {}, 23, "softmax", {}),
+}
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_a_run_tells_of_every_client_and_of_newcomers_for_every_method(name, tmp_path):
+    known, options, clients, model, sizes = FEDERATIONS[name]
+    federation = source(known, **options)
+    federation = federation.take(range(min(clients, federation.clients)))
+    tune = 4 if name == "schools" else 1  # the usual step size is too long for a linear model of so many features
+    how = dict(rounds=2, seeds=1, tune=tune, out=tmp_path / "run", model=model, model_options=sizes)
+    found = compare(federation, ["ditto"], **how)
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    run = read_run(tmp_path / "run")
+    table = parquet.read_table(tmp_path / "run" / "clients.parquet").to_pylist()
+    trained = found.record["federation"]["clients"]
+    for method, told in found.record["methods"].items():
+        gains = [row["gain_over_local"] for row in table if row["method"] == method and not row["new"]]
+        assert len(gains) == trained and all(map(math.isfinite, gains)), method
+        if method != "local":
+            assert 0 <= told["hurt"]["hurt_proved"] <= 1 and 0 <= told["hurt"]["hurt_expected"] <= 1, method
+        if name != "hospitals":  # there are four, and all of them train
+            examples, scores = run.newcomers(method)
+            assert len(examples) > 1 and all(math.isfinite(score["mean"]) for score in scores), method
+        assert method in page
+    assert ("newcomers" in page) == (name != "hospitals")
