@@ -35,12 +35,14 @@ format: .venv/.test ## mend what lint can mend by itself
 docs: .venv/.test ## write the pages of docs/ that are generated from the code
 	$(BIN)/python -m apiece.experiment.page > docs/ref-methods.md.new
 	mv docs/ref-methods.md.new docs/ref-methods.md
+	$(BIN)/python -m apiece.models.page > docs/ref-models.md.new
+	mv docs/ref-models.md.new docs/ref-models.md
 	$(BIN)/python -m apiece.theory.page > docs/ref-theory.md.new
 	mv docs/ref-theory.md.new docs/ref-theory.md
 	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new
 	mv docs/ref-reproduction.md.new docs/ref-reproduction.md
 
-reproduce: .venv/.test ## run the published experiments in full (half an hour), and write docs/ref-reproduction.md anew
+reproduce: .venv/.test ## run the experiments of docs/ref-reproduction.md in full (hours; six need APIECE_DATA) and write it anew
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	for name in $$($(BIN)/apiece reproduce --list --json | $(BIN)/python -c \
 	  'import json, sys; print(*(row["name"] for row in json.load(sys.stdin)["reproductions"]))'); do \

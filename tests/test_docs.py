@@ -10,6 +10,7 @@ import apiece
 from apiece.experiment.describe import FACTS, facts
 from apiece.experiment.page import page
 from apiece.methods import CATALOG
+from apiece.models.page import page as models_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -17,6 +18,10 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 def test_the_catalog_page_is_what_the_catalog_says():
     assert (ROOT / "docs/ref-methods.md").read_text(encoding="utf-8") == page(), "run: make docs"
+
+
+def test_the_page_of_models_is_what_their_factories_say():
+    assert (ROOT / "docs/ref-models.md").read_text(encoding="utf-8") == models_page(), "run: make docs"
 
 
 @pytest.mark.parametrize("name", CATALOG)

@@ -170,9 +170,9 @@ def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
     return Group(table, Text(note, style="dim"))
 
 
-def sources_table(rows: list[dict[str, Any]]) -> Table:
-    """The data sources, with their options."""
-    table = _table(["source", "what it is; options"], left=2)
+def options_table(head: str, rows: list[dict[str, Any]]) -> Table:
+    """Data sources, or models: what each is, with its options."""
+    table = _table([head, "what it is; options"], left=2)
     for row in rows:
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "none"
         table.add_row(row["name"], Text.assemble(row["summary"], ("\n" + options, "dim")))

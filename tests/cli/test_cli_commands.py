@@ -84,7 +84,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_p
     spec = spec_of(
         monkeypatch, "compare", "--spec", "s.toml", "--rounds", 5, "--seeds", 2, "--tune", 1, "-D", "clients=6",
         "--methods", "ditto,rtfa", "-s", "ditto.lr=0.25", "-s", "rtfa.tune_epochs=3",
-        "--model", "mlp", "--hidden", "8,4", "--stateless", "--schedule", "linear",
+        "--model", "mlp", "-M", "hidden=[8, 4]", "--stateless", "--schedule", "linear",
         "--new-clients", 0.3, "--evaluate-every", 2,
     )  # fmt: skip
     assert (spec.tune, spec.seeds, spec.train.rounds, spec.train.cohort) == (1, [0, 1], 5, 4)
@@ -96,7 +96,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_p
         "ditto": {"lam": 2.0, "lr": 0.25},
         "rtfa": {"tune_epochs": 3},
     }
-    assert (spec.model.name, spec.model.hidden, spec.train.stateless) == ("mlp", [8, 4], True)
+    assert (spec.model.name, spec.model.options, spec.train.stateless) == ("mlp", {"hidden": [8, 4]}, True)
     assert (spec.train.schedule, spec.train.evaluate_every) == ("linear", 2)
 
 
@@ -155,6 +155,8 @@ def test_data_options_are_read_as_toml_and_else_as_words(monkeypatch):
         (["compare", "--cohort", "2", "--probability", "0.5"], "exclude each other"),
         (["compare", "--cohort", "1000"], "a cohort of 1000 clients is more than the 27 there are"),
         (["compare", "--hidden", "8"], "model 'softmax' has no hidden layers"),
+        (["compare", "-M", "width"], "--model-option width: the form is NAME=VALUE"),
+        (["compare", "-M", "width=3"], "model 'softmax' has no option 'width': it has none"),
         (["compare", "--hidden", "a"], "--hidden a: whole numbers, separated by commas"),
         (["compare", "--model", "mlp", "--hidden", "0"], "'model.hidden.0' = 0 is wrong"),
         (["compare", "--model", "forest"], "'model.name' = 'forest' is wrong"),

@@ -1,4 +1,4 @@
-"""The hub through its own library, without a network: a copy of the same layout, the cache, and what is told offline."""
+"""The hub through its own library, offline: a copy of the same layout, the cache, and what is told in words."""
 
 import io
 import json

@@ -39,4 +39,6 @@ def test_models_saved_in_pieces_are_those_of_the_engine(tmp_path, monkeypatch):
     np.testing.assert_array_equal(arrays["personal/w"], expected["w"])
     assert arrays["personal/w"].any() and about["clients"] == list("01234")
     note = trial.save_models(tmp_path / "models", engine, place, run, most=1e-6)
-    assert note.endswith("GB are more than train.models_gb = 1e-06; to keep them: --set train.models_gb=1")
+    assert note.endswith(
+        "GB are more than train.models_gb = 1e-06; to keep them: models_gb = 1 under [train] in a spec"
+    )

@@ -11,7 +11,8 @@ from apiece.experiment.spec import TrainSpec
 from apiece.methods import CATALOG
 from apiece.reproduce import contest, hospitals
 from apiece.reproduce.silo_rivals import IMPERSONAL, Sizes, rivals
-from apiece.reproduce.silos import compete, over_splits
+from apiece.reproduce.silos import compete
+from apiece.reproduce.verdict import over_splits
 
 PLAN = TrainSpec(rounds=3, evaluate_every=3)
 COUNTS = (1, 5)

@@ -1,4 +1,4 @@
-"""On every natural federation a run tells, for every method, each client's gain, who is hurt, and how newcomers fare."""
+"""On every natural federation a run tells, for every method, each gain, who is hurt, and how newcomers fare."""
 
 import math
 import os

@@ -12,7 +12,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods, reproduce):
+for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods, runs.models, reproduce):
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")

@@ -28,7 +28,7 @@ def data_list(json: Json = False) -> None:
         from apiece.experiment import describe
 
         rows = describe.sources()
-        show_result({"sources": rows}, json, show.sources_table(rows))
+        show_result({"sources": rows}, json, show.options_table("source", rows))
 
 
 @app.command("check")

@@ -25,9 +25,12 @@ NewClients = Annotated[
     float | None, typer.Option(help="Share of clients held out as new ones (default 0.1 of ten or more).")
 ]
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="auto, linear, softmax, mlp, cnn2, resnet18, char_lstm, ...")
+    str | None, typer.Option("--model", help="auto, or one that `apiece models` shows: mlp, cnn2, ...")
 ]
-Hidden = Annotated[str | None, typer.Option(help="Widths of the mlp's hidden layers, e.g. 128,64.")]
+Hidden = Annotated[str | None, typer.Option(help="Widths of the model's dense layers, e.g. 128,64.")]
+ModelOptions = Annotated[
+    list[str] | None, typer.Option("--model-option", "-M", help="An option of the model, e.g. -M width=16.")
+]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
@@ -57,10 +60,10 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
         said = {key: value for key, value in entries.items() if value is not None}
         if said:
             values[table] = {**table_of(values, table), **said}
-    options = data_options(given)
-    if options:
-        kept = table_of(values, "data")
-        values["data"] = {**kept, "options": {**table_of(kept, "options", "data."), **options}}
+    for table, options in (("data", data_options(given)), ("model", model_options(given))):
+        if options:
+            kept = table_of(values, table)
+            values[table] = {**kept, "options": {**table_of(kept, "options", f"{table}."), **options}}
     if given.get("seeds") is not None:
         if given["seeds"] < 1:
             raise UserError(f"--seeds {given['seeds']}: at least one seed is needed")
@@ -99,6 +102,11 @@ def data_options(given: dict[str, Any]) -> dict[str, Any]:
     if "features" in named:
         named["features"] = listed(named["features"])
     return options | named
+
+
+def model_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the model: those of -M."""
+    return dict(_assignment(text, "--model-option", "NAME=VALUE") for text in given.get("model_option") or [])
 
 
 def _assignment(text: str, flag: str, form: str) -> tuple[str, Any]:

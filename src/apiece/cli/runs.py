@@ -1,4 +1,4 @@
-"""`apiece compare`, `run`, `resume`, `report` and `methods`."""
+"""`apiece compare`, `run`, `resume`, `report`, `methods` and `models`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from apiece.cli.flags import (
     Hidden,
     LabelColumn,
     ModelName,
+    ModelOptions,
     NewClients,
     Out,
     Probability,
@@ -51,6 +52,7 @@ def compare(
     probability: Probability = None,
     model: ModelName = None,
     hidden: Hidden = None,
+    model_option: ModelOptions = None,
     schedule: Schedule = None,
     stateless: Stateless = None,
     evaluate_every: Every = None,
@@ -87,6 +89,7 @@ def run(
     probability: Probability = None,
     model: ModelName = None,
     hidden: Hidden = None,
+    model_option: ModelOptions = None,
     schedule: Schedule = None,
     stateless: Stateless = None,
     evaluate_every: Every = None,
@@ -134,6 +137,7 @@ def methods(
     data: DataName = None,
     model: ModelName = None,
     hidden: Hidden = None,
+    model_option: ModelOptions = None,
     json: Json = False,
 ) -> None:
     """The catalog: what each method is, sends and keeps for a given model, and its options."""
@@ -143,12 +147,21 @@ def methods(
         from apiece.methods.options import SEARCH
 
         ready()
-        values = values_of({"data": data, "model": model, "hidden": hidden})
+        values = values_of({"data": data, "model": model, "hidden": hidden, "model_option": model_option})
         rows, size = describe.catalog(values, name)
         if name is not None:
             show_result(rows[0], json, show.method_text(rows[0], SEARCH))
         else:
             show_result({"model": size, "methods": rows}, json, show.methods_table(rows, size))
+
+
+def models(json: Json = False) -> None:
+    """The models by name: what each is, what it is for, and its options (-M NAME=VALUE) with their defaults."""
+    from apiece import show
+    from apiece.models.page import rows
+
+    found = rows()
+    show_result({"models": found}, json, show.options_table("model", found))
 
 
 def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:

@@ -197,7 +197,7 @@ def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: fl
     if size > most:
         folder.write_arrays(path, arrays, {"clients": [], "round": run.round})
         return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
-                f"to keep them: --set train.models_gb={math.ceil(size)}")  # fmt: skip
+                f"to keep them: models_gb = {math.ceil(size)} under [train] in a spec")  # fmt: skip
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), run.params)
     stacked = folder.named("personal", like)
     with pieces.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:

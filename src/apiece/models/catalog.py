@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     """A model's factory, what its examples are, and which tasks it is for."""
 
     make: Callable[..., Model]
-    examples: str = "numbers"  # or tokens
+    examples: str = "numbers"  # or pictures, signals, tokens
     tasks: tuple[str, ...] = ("classification", "regression")
 
 
@@ -24,12 +24,12 @@ MODELS: dict[str, Entry] = {
     "softmax": Entry(softmax, tasks=("classification",)),
     "mlp": Entry(mlp),
     "quadratic": Entry(quadratic, tasks=("custom",)),
-    "cnn2": Entry(cnn2),
-    "cnn2_valid": Entry(cnn2_valid),
-    "cnn3": Entry(cnn3),
-    "cnn5": Entry(cnn5),
-    "resnet18": Entry(resnet18, tasks=("classification",)),
-    "sensor_cnn": Entry(sensor_cnn),
+    "cnn2": Entry(cnn2, "pictures"),
+    "cnn2_valid": Entry(cnn2_valid, "pictures"),
+    "cnn3": Entry(cnn3, "pictures"),
+    "cnn5": Entry(cnn5, "pictures"),
+    "resnet18": Entry(resnet18, "pictures", ("classification",)),
+    "sensor_cnn": Entry(sensor_cnn, "signals"),
     "char_lstm": Entry(char_lstm, "tokens", ("classification", "next_character")),
     "text_lstm": Entry(text_lstm, "tokens", ("classification",)),
     "transformer": Entry(transformer, "tokens", ("classification", "next_character")),
@@ -57,19 +57,29 @@ def named_model(
     fits = [other for other, entry in MODELS.items() if task in entry.tasks]
     if task not in tasks:
         raise UserError(f"model '{name}' does not fit a {task} federation; take {' or '.join(fits)}")
-    known = [option for option in inspect.signature(make).parameters if option not in _MEASURED]
+    known = options_of(make)
     for option in options:
         if option not in known:
-            tail = suggest(option, known) if known else "it has none"
+            tail = suggest(option, list(known)) if known else "it has none"
             raise UserError(f"model '{name}' has no option '{option}': {tail}")
     if name == "quadratic":
         return make(shape[0])
-    if examples == "numbers":
+    if examples != "tokens":
         return make(shape, outputs, **options)
     if len(shape) != 1 or not tokens:
         raise UserError(f"model '{name}' takes sequences of tokens, whole numbers (length,); these are {tuple(shape)}")
     measured = {"every": every} | ({"length": shape[0]} if name == "transformer" else {})
     return make(tokens, outputs, **options, **({} if name == "text_lstm" else measured))
+
+
+def options_of(make: Callable[..., Model]) -> dict[str, Any]:
+    """The options of a factory that are the user's to choose, with their defaults.
+
+    >>> options_of(mlp)
+    {'hidden': (128,)}
+    """
+    every = inspect.signature(make).parameters.items()
+    return {name: option.default for name, option in every if name not in _MEASURED}
 
 
 _MEASURED = ("shape", "outputs", "classes", "features", "tokens", "every", "length")  # the federation says

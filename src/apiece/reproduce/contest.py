@@ -212,11 +212,11 @@ def trials_of(results: dict[str, Result]) -> Trials:
     return {name: result.outcomes for name, result in results.items()}
 
 
-def errors(place: Arena, result: Result) -> np.ndarray:
-    """[seeds]: the mean test error of the clients that trained, all their examples pooled (1 - this is accuracy)."""
+def errors(place: Arena, result: Result, part: str = "test") -> np.ndarray:
+    """[seeds]: the mean error of the clients that trained, all their examples pooled (1 - this is accuracy)."""
 
     def pooled(outcome: Outcome) -> float:
-        values, offsets = outcome.scores("test", "error")
+        values, offsets = outcome.scores(part, "error")
         return float(values[np.repeat(outcome.judged < place.population, np.diff(offsets))].mean(dtype=np.float64))
 
     return np.array([pooled(outcome) for outcome in result.outcomes.values()])

@@ -4,9 +4,10 @@ The FedCLUP paper deals MNIST and CIFAR-10 to clients with 2, 6 or 10 classes ea
 ("logit"), CNN2, CNN5 (MNIST) and CNN3 (CIFAR) with Local, FedAvg ("Global"), and FedCLUP and pFedMe at high, medium and
 low personalization: lambda = 0.5, 1.5, 2.5 (logit), 0.2, 0.5, 2.5 (MNIST CNNs), 0.1, 0.5, 1 (CIFAR). It measures every
 client's model on the global test set, all classes of it, which rewards sharing even where a client never meets the
-other classes; here each client's own classes are measured as well. Published: SGD with 5 epochs, batch 32, 20 rounds
-(logit), batch 16 (CNN2), 10 epochs, batch 16, 50 rounds (CNN5, CNN3), the step size one of 0.001, 0.01, 0.1, FedCLUP's
-server step 1/lambda. Not published: the numbers of clients and of examples, the networks' widths, pFedMe's steps.
+other classes; here each client's own classes are measured as well. Published: SGD with 5 epochs, batch 32, 20 "runs"
+(logit), batch 16 (CNN2), 10 epochs, batch 16, 50 "runs" (CNN5, CNN3), which are taken to be rounds, the step size one
+of 0.001, 0.01, 0.1, FedCLUP's server step 1/lambda. Not published: the numbers of clients and of examples, the
+networks' widths, pFedMe's steps.
 
 Chosen here, to fit twenty minutes on two cores: 20 clients (logit) or 10 (CNNs) with 60 examples to train on, 20 to
 validate and 40 to test (CNN5: 45, 15, 30; CIFAR: 75, 25, 50); 5 epochs and 20 rounds for all; for CNNs pictures at half

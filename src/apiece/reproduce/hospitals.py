@@ -25,8 +25,8 @@ from apiece.report.figure import Figure
 from apiece.reproduce import contest
 from apiece.reproduce.silo_pictures import clients_panel, figure_of, newcomers_panel
 from apiece.reproduce.silo_rivals import FEW, IMPERSONAL, RIDGE, SHOWN, Sizes, rivals
-from apiece.reproduce.silos import Silos, compete, over_splits
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, stated
+from apiece.reproduce.silos import Silos, compete
+from apiece.reproduce.verdict import Claim, Reproduction, Watch, over_splits, stated
 
 COUNTS = (1, 3, 10, 30, 100)
 
@@ -85,6 +85,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     settings: dict[str, Any] = {"splits": deals, "rounds": {name: CASES[name].rounds for name in deals}}
     for name, silos in found.items():
         settings[f"methods on the {name}"] = per_method(silos)
+        settings[f"chosen on the first split of the {name}"] = chosen(silos)
         if len(silos.places[0].ids) <= 30:
             settings[f"errors of the {name}, points"] = per_client(silos)
         if len(silos.places[0].new):
@@ -116,7 +117,7 @@ def claims_of(silos: Silos, what: str, quick: bool) -> list[Claim]:
         late, shared, own = (silos.newcomers(method) for method in ("local", "fed_avg", "ditto"))
         one = "with one example fares better under Ditto than alone"
         claims.append(above(f"{name}: a new client {one}", late[:, 0] - own[:, 0]))
-        more = "with one example fares better under FedAvg than alone with all its examples"
+        more = "with one example fares better under FedAvg than alone with up to 100"
         claims.append(above(f"{name}: a new client {more}", late[:, -1] - shared[:, 0]))
     best = min((m for m in silos.methods if m not in IMPERSONAL), key=silos.validation)
     chosen = f"{name}: the personalized method that validation chooses"
@@ -135,7 +136,7 @@ def claims_of(silos: Silos, what: str, quick: bool) -> list[Claim]:
         claims.append(above(f"{name}: FedAvg ranks all test examples better than own models do (AUC)", 100 * ranks))
     if len(silos.places[0].new):
         gain = silos.newcomers("fed_avg")[:, -1] - silos.newcomers(best)[:, -1]
-        words = "with all its examples fares better under the chosen method than under FedAvg"
+        words = "with up to 100 examples fares better under the chosen method than under FedAvg"
         claims.append(above(f"{name}: a new client {words}", gain, best))
     return claims
 
@@ -167,6 +168,12 @@ def per_method(silos: Silos) -> dict[str, dict[str, float]]:
             row[key.removesuffix("_pooled").replace("_", " ")] = float(silos.metric(method, key).mean())
         table[method] = row
     return table
+
+
+def chosen(silos: Silos) -> dict[str, dict[str, Any]]:
+    """What validation chose on the first split, of the options that were tried."""
+    tried = lambda result: {key: result.options[key] for key in result.tried[0][0]}
+    return {method: tried(result) for method, result in silos.results[0].items() if result.tried}
 
 
 def per_client(silos: Silos) -> dict[str, dict[str, float]]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce.silos import Silos, over_splits
+from apiece.reproduce.silos import Silos
+from apiece.reproduce.verdict import over_splits
 
 MOST = 200.0  # points; a step size that suits many examples may throw a model far away on one
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from apiece.data import Federation
 from apiece.experiment import record
@@ -13,9 +12,6 @@ from apiece.experiment.setup import Arena, arena, model_of
 from apiece.experiment.spec import ModelSpec, TrainSpec
 from apiece.reproduce import contest
 from apiece.reproduce.contest import Result, Rival, Step
-from apiece.reproduce.verdict import Mean
-
-TESTED, SEEN = 0.2, 0.8  # shares of the rows that test, and that train and validate
 
 
 class Silos(NamedTuple):
@@ -71,22 +67,6 @@ class Silos(NamedTuple):
         pairs = zip(self.places, self.results, strict=True)
         every = [(place, outcome) for place, found in pairs for outcome in found[method].outcomes.values()]
         return np.array([record.metrics(place, outcome)[part][key] for place, outcome in every], float)
-
-
-def over_splits(samples: Any) -> Mean:
-    """A mean over random splits of the same rows, with an interval that knows that they share most of them.
-
-    Splits overlap, so that their spread alone promises too much: with J splits the variance of the mean is taken as
-    (1/J + tested/seen) times that of one (Nadeau and Bengio 2003).
-
-    >>> plain, honest = 2.484, over_splits([1.0, 2.0, 3.0])
-    >>> honest.value, round(honest.interval[1] - 2, 3), round(plain * (1 + 3 * 0.25) ** 0.5, 3)
-    (2.0, 3.286, 3.286)
-    """
-    samples = np.asarray(samples, float)
-    error = float(samples.std(ddof=1) * math.sqrt(1 / len(samples) + TESTED / SEEN))
-    middle, wide = float(samples.mean()), float(stats.t.ppf(0.975, len(samples) - 1)) * error
-    return Mean(middle, error, (middle - wide, middle + wide))
 
 
 def compete(

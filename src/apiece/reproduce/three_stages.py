@@ -1,7 +1,7 @@
 """The three stages of partial personalization: shared training, then one part made private, then its tuning.
 
 The first stage is the same for every split, so it is trained once a seed; each variant of the second starts from the
-model it found. The third costs no rounds: its length and step size are chosen after training, on validation.
+model it found. The third costs no rounds: its step size is chosen after training, on validation.
 """
 
 import dataclasses

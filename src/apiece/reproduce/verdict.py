@@ -1,5 +1,6 @@
 """What was claimed, what came out, and whether the claim holds."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -54,6 +55,23 @@ def mean_of(samples: Any) -> Mean:
     """
     samples = np.asarray(samples, float)
     error = float(samples.std(ddof=1) / np.sqrt(len(samples)))
+    middle, wide = float(samples.mean()), float(stats.t.ppf(0.975, len(samples) - 1)) * error
+    return Mean(middle, error, (middle - wide, middle + wide))
+
+
+def over_splits(samples: Any, exchanged: float = 0.25) -> Mean:
+    """A mean over random splits of the same rows, with an interval that knows that they share most of them.
+
+    Splits overlap, so that their spread alone promises too much: with J splits the variance of the mean is taken as
+    (1/J + exchanged) times that of one, where `exchanged` is how many rows are dealt out for each that is learned from
+    (Nadeau and Bengio 2003); by default 20 % test against 80 % that train and validate.
+
+    >>> plain, honest = 2.484, over_splits([1.0, 2.0, 3.0])
+    >>> honest.value, round(honest.interval[1] - 2, 3), round(plain * (1 + 3 * 0.25) ** 0.5, 3)
+    (2.0, 3.286, 3.286)
+    """
+    samples = np.asarray(samples, float)
+    error = float(samples.std(ddof=1) * math.sqrt(1 / len(samples) + exchanged))
     middle, wide = float(samples.mean()), float(stats.t.ppf(0.975, len(samples) - 1)) * error
     return Mean(middle, error, (middle - wide, middle + wide))
 
