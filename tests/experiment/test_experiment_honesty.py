@@ -70,8 +70,12 @@ def test_the_test_split_is_looked_at_once_per_trial_and_only_at_the_end(tmp_path
     looks = []
     original = Vectorized.outcomes
 
+    newcomers = range(federation().clients, federation().clients + federation().new.clients)
+    by_examples = []  # newcomers alone, once more for every number of examples that they bring
+
     def counted(self, run, ids, outcomes, splits, **more):
-        looks.append((run.round, tuple(sorted(splits))))
+        kept = by_examples if "most" in more and set(ids.tolist()) <= set(newcomers) else looks
+        kept.append((run.round, tuple(sorted(splits))))
         return original(self, run, ids, outcomes, splits, **more)
 
     monkeypatch.setattr(Vectorized, "outcomes", counted)
@@ -80,6 +84,7 @@ def test_the_test_split_is_looked_at_once_per_trial_and_only_at_the_end(tmp_path
     rounds = SMALL["train"]["rounds"]
     on_test = [look for look in looks if "test" in look[1]]
     assert on_test == [(rounds, ("test", "validation"))] * 2, "once per seed, after the last round"
+    assert set(by_examples) == {(rounds, ("test",))}, "newcomers, too, only after the last round"
     expected = {rounds: 2 + 2 + 2} | {r: 2 for r in range(1, rounds)}  # tuning and training look at validation
     assert Counter(look[0] for look in looks) == expected
     # and nothing else reads what the engine scores: no test example reaches a method

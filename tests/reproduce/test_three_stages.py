@@ -1,5 +1,7 @@
 """Three stages: shared training, a private part, its tuning."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from apiece.experiment import setup, trial
 from apiece.experiment.spec import TrainSpec
 from apiece.models import mlp
 from apiece.reproduce import contest
+from apiece.reproduce.partial import as_long
+from apiece.reproduce.partial_claims import Trained
 from apiece.reproduce.three_stages import Course, Variant, followed, steps
 
 FIRST, SECOND = TrainSpec(rounds=8, cohort=4, weights="uniform", evaluate_every=4), TrainSpec(
@@ -63,3 +67,19 @@ def test_tuning_helps_clients_and_newcomers_and_adapters_start_as_no_change(plac
     adapter = finished["adapter"].diagnosis
     assert adapter.private == 2 * (64 + 8) + 2 * (8 + 10) and adapter.shared == 64 * 8 + 8 + 90
     assert finished["FedAvg"].diagnosis is None and (adapter.left < adapter.before).mean() > 0.5
+
+
+def test_a_split_is_chosen_on_validation_whatever_the_test_says(place, finished):
+    mine = finished["adapter"].after
+    lucky = {
+        seed: replace(one, arrays=one.arrays | {"test_error": 0 * one.arrays["test_error"],
+                                                "validation_error": 1 + 0 * one.arrays["validation_error"]})
+        for seed, one in mine.outcomes.items()
+    }  # fmt: skip
+    other = finished["adapter"]._replace(after=mine._replace(outcomes=lucky))
+    trained = Trained("images", place, COURSE, finished | {"output": other}, {})
+    assert trained.above("output", "adapter").value > 0 and trained.chosen == "adapter"
+
+
+def test_training_alone_takes_as_many_epochs_as_the_average_client_of_both_stages(place):
+    assert as_long(place, COURSE).rounds == (8 + 4) * 4 // place.population == 3

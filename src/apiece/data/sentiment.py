@@ -23,7 +23,7 @@ def sentiment140(
     folder: str | None = None,
     seed: int = 0,
 ) -> Federation:
-    """Tweets of the hub's stanfordnlp/sentiment140 (LEAF's Sent140) by their users: is the mood good or bad?
+    """Tweets of the hub's stanfordnlp/sentiment140 (LEAF's Sent140) by their users, in a good or a bad mood.
 
     x holds the first `length` words of a text, as their places among the `words` most frequent of all training texts (0
     for others), then -1. `users`: only so many, those with the most tweets; `folder`: a local copy.

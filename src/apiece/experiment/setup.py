@@ -27,6 +27,7 @@ from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
 from apiece.methods.options import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
+from apiece.models.catalog import refuse_unknown
 from apiece.protocol import Method
 from apiece.robust import attacked, attackers, corrupted, guarded, robust
 from apiece.schedule import schedule
@@ -96,6 +97,7 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
         layered = [other for other, (make, *_) in MODELS.items() if "hidden" in inspect.signature(make).parameters]
         raise UserError(f"model '{name}' has no hidden layers to give widths to; leave 'hidden' out, or take one that "
                         f"has: {', '.join(layered)}")  # fmt: skip
+    refuse_unknown(name, options)
     check_options(f"model '{name}'", MODELS[name].make, options)
     outputs = len(federation.classes) or int(np.prod(train.y.shape[1:], dtype=int))
     every = train.y.ndim > 1

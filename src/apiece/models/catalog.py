@@ -1,7 +1,7 @@
 """The models by name, and how each is made to the measure of a federation's examples."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from apiece.errors import UserError, suggest
@@ -57,11 +57,7 @@ def named_model(
     fits = [other for other, entry in MODELS.items() if task in entry.tasks]
     if task not in tasks:
         raise UserError(f"model '{name}' does not fit a {task} federation; take {' or '.join(fits)}")
-    known = options_of(make)
-    for option in options:
-        if option not in known:
-            tail = suggest(option, list(known)) if known else "it has none"
-            raise UserError(f"model '{name}' has no option '{option}': {tail}")
+    refuse_unknown(name, options)
     if name == "quadratic":
         return make(shape[0])
     if examples != "tokens":
@@ -70,6 +66,15 @@ def named_model(
         raise UserError(f"model '{name}' takes sequences of tokens, whole numbers (length,); these are {tuple(shape)}")
     measured = {"every": every} | ({"length": shape[0]} if name == "transformer" else {})
     return make(tokens, outputs, **options, **({} if name == "text_lstm" else measured))
+
+
+def refuse_unknown(name: str, options: Iterable[str]) -> None:
+    """An error for an option that a model does not have."""
+    known = list(options_of(MODELS[name].make))
+    for option in options:
+        if option not in known:
+            tail = suggest(option, known) if known else "it has none"
+            raise UserError(f"model '{name}' has no option '{option}': {tail}")
 
 
 def options_of(make: Callable[..., Model]) -> dict[str, Any]:
