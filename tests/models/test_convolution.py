@@ -9,7 +9,9 @@ from jax.sharding import PartitionSpec as P
 
 from apiece.engines.division import mesh_of
 from apiece.errors import UserError
-from apiece.models.convolution import convolution, convolution_1d, max_pool
+from apiece.models.convolution import FEW, convolution, convolution_1d, max_pool
+
+CHANNELS = pytest.mark.parametrize("channels", [FEW, FEW + 1])  # few and many have gradients of their own
 
 
 def plain(x, w, stride, padding):
@@ -21,9 +23,9 @@ def plain_pool(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
-def operands(size=(6, 7), window=(3, 3), seed=0):
+def operands(size=(6, 7), window=(3, 3), seed=0, channels=3):
     rng = np.random.default_rng(seed)
-    return jnp.array(rng.normal(size=(2, *size, 3))), jnp.array(rng.normal(size=(*window, 3, 4)))
+    return jnp.array(rng.normal(size=(2, *size, channels))), jnp.array(rng.normal(size=(*window, channels, 4)))
 
 
 def bent(f, *args):
@@ -35,6 +37,7 @@ def close(a, b, rtol=1e-10):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-11), a, b)
 
 
+@CHANNELS
 @pytest.mark.parametrize(
     ("size", "window", "stride", "padding"),
     [
@@ -46,16 +49,17 @@ def close(a, b, rtol=1e-10):
         ((5, 6), (1, 1), 2, "same"),
     ],
 )
-def test_value_and_gradients_equal_automatic_ones(x64, size, window, stride, padding):
-    x, w = operands(size, window)
+def test_value_and_gradients_equal_automatic_ones(x64, size, window, stride, padding, channels):
+    x, w = operands(size, window, channels=channels)
     both = [jax.jit(jax.value_and_grad(bent(f, stride, padding), (0, 1)))(x, w) for f in (convolution, plain)]
     close(*both)
 
 
+@CHANNELS
 @pytest.mark.parametrize(("stride", "padding"), [(1, "valid"), (2, "same")])
-def test_second_derivatives_equal_automatic_ones(x64, stride, padding):
-    x, w = operands()
-    along = operands(seed=1)
+def test_second_derivatives_equal_automatic_ones(x64, stride, padding, channels):
+    x, w = operands(channels=channels)
+    along = operands(seed=1, channels=channels)
 
     def forward_over_reverse(f):
         return jax.jit(lambda x, w: jax.jvp(jax.grad(bent(f, stride, padding), (0, 1)), (x, w), along)[1])(x, w)

@@ -18,6 +18,7 @@ from apiece.errors import UserError, suggest
 
 PADDINGS = ("same", "valid")
 LAYOUT = ("NHWC", "HWIO", "NHWC")
+FEW = 4  # input channels: grey, colours
 Pads = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -70,6 +71,8 @@ def _forward(stride: int, pads: Pads, x: jax.Array, w: jax.Array) -> tuple[jax.A
 
 def _backward(stride: int, pads: Pads, kept: tuple, g: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, w = kept
+    if w.shape[2] <= FEW:  # mostly a first layer, whose input gradient nobody asks for: g is read once, as it comes
+        return _input_gradient(stride, pads, x, w, g), _filter_gradient_of_few(stride, pads, x, w, g)
     g = lax.optimization_barrier(g)  # made once, in its own order, before it is turned round below
     return _input_gradient(stride, pads, x, w, g), _filter_gradient(stride, pads, x, w, g)
 
@@ -108,6 +111,19 @@ def _filter_gradient(stride: int, pads: Pads, x: jax.Array, w: jax.Array, g: jax
     return dw.transpose(1, 2, 0, 3)
 
 
+def _filter_gradient_of_few(stride: int, pads: Pads, x: jax.Array, w: jax.Array, g: jax.Array) -> jax.Array:
+    """Of few input channels: one product of g with the windows of x, which are then small; g is not turned round."""
+    height, width, inputs, outputs = w.shape
+    rows, columns = g.shape[1:3]
+    around = jnp.pad(x, ((0, 0), *pads, (0, 0))) if any(map(sum, pads)) else x
+    reach = lambda first, count: slice(first, first + stride * (count - 1) + 1, stride)
+    turned = around.transpose(3, 0, 1, 2)
+    beside = jnp.stack([turned[..., reach(b, columns)] for b in range(width)])
+    windows = jnp.stack([beside[..., reach(a, rows), :] for a in range(height)])
+    flat = lax.optimization_barrier(windows.reshape(height * width * inputs, -1))
+    return (flat @ g.reshape(-1, outputs)).reshape(w.shape)
+
+
 padded_convolution.defvjp(_forward, _backward)
 
 
@@ -118,34 +134,31 @@ def max_pool(x: jax.Array) -> jax.Array:
     >>> max_pool(jnp.arange(16.0).reshape(1, 4, 4, 1)).ravel().tolist()
     [5.0, 7.0, 13.0, 15.0]
     """
-    a, b, c, d = _corners(x)
-    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+    return _largest(x)[0]
 
 
-def _corners(x: jax.Array) -> list[jax.Array]:
+def _largest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest of every block, and which of the four it is."""
     n, height, width, channels = x.shape
     blocks = x[:, : height // 2 * 2, : width // 2 * 2].reshape(n, height // 2, 2, width // 2, 2, channels)
-    return [blocks[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]
+    most = blocks.max((2, 4))  # one reduction: pairs of maxima would be computed anew for each of their uses
+    a, b, c = blocks[:, :, 0, :, 0], blocks[:, :, 0, :, 1], blocks[:, :, 1, :, 0]
+    which = jnp.where(a == most, 0, jnp.where(b == most, 1, jnp.where(c == most, 2, 3)))
+    return most, which.astype(jnp.int8)
 
 
-def _pool_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    a, b, c, d = _corners(x)
-    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d)), x
+def _pool_forward(x: jax.Array) -> tuple[jax.Array, Any]:
+    most, which = _largest(x)
+    return most, (which, x[:0])  # the second for its shape alone
 
 
-def _pool_backward(x: jax.Array, g: jax.Array) -> tuple[jax.Array]:
-    corners = _corners(x)
-    largest = jnp.maximum(jnp.maximum(corners[0], corners[1]), jnp.maximum(corners[2], corners[3]))
-    taken = jnp.zeros(g.shape, bool)
-    parts = []
-    for corner in corners:
-        here = (corner == largest) & ~taken
-        parts.append(jnp.where(here, g, 0))
-        taken = taken | here
+def _pool_backward(kept: tuple, g: jax.Array) -> tuple[jax.Array]:
+    which, like = kept
     n, height, width, channels = g.shape
-    rows = [jnp.stack(pair, axis=3).reshape(n, height, 2 * width, channels) for pair in (parts[:2], parts[2:])]
-    dx = jnp.stack(rows, axis=2).reshape(n, 2 * height, 2 * width, channels)
-    odd = [(0, full - even) for full, even in zip(x.shape, dx.shape, strict=True)]
+    corner = jnp.arange(4, dtype=which.dtype).reshape(1, 1, 2, 1, 2, 1)
+    blocks = jnp.where(which[:, :, None, :, None] == corner, g[:, :, None, :, None], 0)
+    dx = blocks.reshape(n, 2 * height, 2 * width, channels)
+    odd = [(0, 0), *((0, full - even) for full, even in zip(like.shape[1:], dx.shape[1:], strict=True))]
     return (jnp.pad(dx, odd) if any(after for _, after in odd) else dx,)
 
 
