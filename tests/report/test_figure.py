@@ -11,6 +11,7 @@ from apiece.report import figure_page
 from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
 from apiece.report.figure_page import Grid, render, write_figure
 from apiece.report.panel import panel_svg
+from apiece.report.svg import COLOURS
 
 X = np.array([1.0, 10.0, 100.0])
 FIGURE = Figure(
@@ -88,3 +89,12 @@ def test_without_matplotlib_there_is_the_page_alone(tmp_path, monkeypatch):
 def test_a_mistake_in_a_figure_names_the_line(line, said):
     with pytest.raises(UserError, match=said):
         render(Figure("", "", [Panel("p", "x", "y", [line])]))
+
+
+def test_dots_are_hollow_once_all_colours_are_used():
+    """Two series of one colour must not look alike, in the picture and in its legend."""
+    many = [Line(f"series {k}", [float(k)], [1.0 + k], kind="dots", style=k) for k in range(len(COLOURS) + 1)]
+    drawn = str(panel_svg("many", checked(Figure("", "", [Panel("", "x", "y", many)])).panels[0]))
+    first = f'fill="{COLOURS[0]}"'
+    assert drawn.count(first) == 2 and drawn.count('fill="none"') >= 2
+    assert f'fill="none" stroke="{COLOURS[0]}"' in drawn

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from apiece.report.figure import Line, Panel, scales, shown
 from apiece.report.numbers import number
-from apiece.report.svg import SOFT, Axis, frame, label, legend_of, line, look, picture, points, tag
+from apiece.report.svg import SOFT, Axis, frame, hollow, label, legend_of, line, look, picture, points, tag
 
 WIDTH, ROOM = 520.0, 24.0  # of a panel; of its title
 
@@ -62,7 +62,8 @@ def _drawn(li: Line, x: Axis, y: Axis) -> list[Markup]:
             parts.append(tag("polygon", points=points(edge), fill=colour, fill_opacity=0.13))
     pairs = list(zip(at.tolist(), value.tolist(), strict=True))
     if li.kind == "dots":
-        return parts + [tag("circle", cx=a, cy=b, r=3.6, fill=colour) for a, b in pairs]
+        fill = "none" if hollow(li.style or 0) else colour
+        return parts + [tag("circle", cx=a, cy=b, r=3.6, fill=fill, stroke=colour) for a, b in pairs]
     style = {"fill": "none", "stroke": colour, "stroke_width": 2.2, "stroke_dasharray": dash or "none"}
     return [*parts, tag("polyline", points=points(pairs), **style)]
 

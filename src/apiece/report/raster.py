@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
-from apiece.report.svg import GRID, INK, SOFT, Axis, look, tick
+from apiece.report.svg import GRID, INK, SOFT, Axis, hollow, look, tick
 
 
 def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
@@ -70,7 +70,8 @@ def _line(place: Any, li: Line, panel: Panel) -> None:
     if li.kind == "dots":
         if around is not None:
             place.vlines(x, *around, color=colour, linewidth=1.2)
-        place.plot(x, y, "o", color=colour, markersize=4.5, label=li.name)
+        inside = "white" if hollow(li.style or 0) else colour
+        place.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=4.5, label=li.name)
         return
     style: Any = "-" if not dash else (0, [float(part) / 2 for part in dash.split()])
     place.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=li.name)

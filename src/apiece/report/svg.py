@@ -199,7 +199,7 @@ def legend_of(
             at, top = 10.0, top + 20
         colour, dash = look(style)
         if dots or (filled and filled[place]):
-            fill = "none" if style and not filled else colour
+            fill = "none" if (hollow(style) if filled else style) else colour
             parts.append(tag("circle", cx=at + 14, cy=top - 4, r=4.5, fill=fill, stroke=colour, stroke_width=1.5))
         else:
             parts.append(line(at, top - 4, at + 28, top - 4, colour, stroke_width=2.6, stroke_dasharray=dash or "none"))
@@ -211,6 +211,11 @@ def legend_of(
 def look(style: int) -> tuple[str, str]:
     """Colour and dash: both change from one method to the next, so that neither is needed."""
     return COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)]
+
+
+def hollow(style: int) -> bool:
+    """Whether dots are circles: once all colours are used, and begin again."""
+    return style >= len(COLOURS)
 
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:
