@@ -1,7 +1,8 @@
-"""Networks against a plain PyTorch loop: a CNN (also in PyTorch's channels_last format), an LSTM, a transformer."""
+"""Networks against a plain PyTorch loop: CNNs (also in PyTorch's channels_last format), an LSTM, a transformer."""
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,28 +12,41 @@ from .measure import Job, measure
 from .speed import chosen, grid
 from .workloads import Examples, Workload, make
 
-HELP = "apiece against a PyTorch loop on a CNN (W3), an LSTM and a transformer"
+HELP = "apiece against a PyTorch loop on CNNs (W3, ...), an LSTM and a transformer"
+
+
+def _pictures(name: str, model: str, shape: tuple[int, ...], steps: int = 5, batch: int = 32) -> Workload:
+    how = {"clients": 8, "cohort": 4, "steps": steps, "batch": batch, "features": math.prod(shape)}
+    return Workload(name, model=model, shape=shape, **how)
+
 
 WORKLOADS = {
     w.name: w
     for w in (
-        Workload("W3", clients=40, cohort=20, steps=10, model="cnn2_valid", lr=0.05),
+        Workload("W3", clients=40, cohort=20, steps=10, model="cnn2_valid", shape=(28, 28), lr=0.05),
         Workload("LSTM", clients=20, features=80, classes=90, cohort=4, steps=4, batch=10, model="char_lstm", lr=1.0),
         Workload(
             "TRANSFORMER", clients=20, features=20, classes=10_000, cohort=4, steps=4, batch=16, model="transformer"
         ),
+        _pictures("CNN2", "cnn2", (28, 28)),
+        _pictures("CNN3", "cnn3", (32, 32, 3)),
+        _pictures("CNN5", "cnn5", (28, 28)),
+        _pictures("RESNET18", "resnet18", (32, 32, 3), steps=2, batch=8),
+        _pictures("SENSOR", "sensor_cnn", (128, 9), steps=20),
     )
 }
 # Beside what PyTorch takes by itself, the format that its own documentation advises for convolutions on a CPU.
-FORMATS = {"W3": ("NCHW", "channels_last")}
-TARGETS = {("W3", "NCHW"): 1.3, ("W3", "channels_last"): 0.85, ("LSTM", "NCHW"): 0.9, ("TRANSFORMER", "NCHW"): 1 / 3}
+BOTH = ("NCHW", "channels_last")
+FORMATS = {name: BOTH for name, w in WORKLOADS.items() if w.shape and w.model != "sensor_cnn"}
+TARGETS = {("W3", "NCHW"): 1.3, ("W3", "channels_last"): 0.85, ("LSTM", "NCHW"): 0.9}
+LEAST = 1 / 3  # of all others
 
 
 def examples(w: Workload) -> Examples:
-    """Images [rows, 28, 28] with planted labels; or texts [rows, length], where a token tells the next one."""
-    if w.model == "cnn2_valid":
+    """Pictures or signals with planted labels; or texts [rows, length], where a token tells the next one."""
+    if w.shape:
         data = make(w)
-        return Examples(data.x.reshape(-1, 28, 28), data.y)
+        return Examples(data.x.reshape(-1, *w.shape), data.y)
     rng = np.random.default_rng(w.seed)
     follows = rng.permutation(w.classes)
     text = np.empty((w.clients * w.examples, w.features + 1), np.int32)
@@ -84,7 +98,7 @@ def compared(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             ours = min((r[key] for r in timed if r["system"] == "apiece"), default=None)
             theirs = min(r[key] for r in timed if r.get("form") == row["form"])
             row[ratio] = None if ours is None else theirs / ours
-        row["target"] = TARGETS[name, row["form"]]
+        row["target"] = TARGETS.get((name, row["form"]), LEAST)
     return rows
 
 

@@ -1,51 +1,11 @@
 """The same networks in a plain PyTorch loop; the clock stands still while batches are drawn and gathered."""
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from . import rival_torch, workloads
 from .deep import examples
-
-
-class Text(nn.Module):
-    """char_lstm: embedding 8, two layers of 256."""
-
-    def __init__(self, tokens: int):
-        super().__init__()
-        self.embed, self.lstm = nn.Embedding(tokens, 8), nn.LSTM(8, 256, 2, batch_first=True)
-        self.out = nn.Linear(256, tokens)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(self.lstm(self.embed(x))[0])
-
-
-class Transformer(nn.Module):
-    """Four causal blocks of 256/1024, four heads, norm first."""
-
-    def __init__(self, tokens: int, length: int):
-        super().__init__()
-        self.embed, self.place = nn.Embedding(tokens, 256), nn.Parameter(0.02 * torch.randn(length, 256))
-        block = nn.TransformerEncoderLayer(
-            256, 4, 1024, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.blocks = nn.TransformerEncoder(block, 4, norm=nn.LayerNorm(256), enable_nested_tensor=False)
-        self.out = nn.Linear(256, tokens)
-        self.future = nn.Transformer.generate_square_subsequent_mask(length)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(self.blocks(self.embed(x) + self.place, self.future, is_causal=True))
-
-
-def network(w: workloads.Workload) -> nn.Module:
-    torch.manual_seed(0)
-    if w.model == "char_lstm":
-        return Text(w.classes)
-    if w.model == "transformer":
-        return Transformer(w.classes, w.features)
-    # Pooling before ReLU, as in apiece: the same numbers, a quarter of the work.
-    convolved = [nn.Conv2d(1, 32, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(32, 64, 5), nn.MaxPool2d(2), nn.ReLU()]
-    return nn.Sequential(*convolved, nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 10))
+from .deep_networks import network
 
 
 class System(rival_torch.System):
@@ -57,8 +17,9 @@ class System(rival_torch.System):
         x, y = examples(w)
         self.x, self.y = torch.from_numpy(x), torch.from_numpy(y).long()
         self.net, self.form = network(w), torch.contiguous_format
-        if w.model == "cnn2_valid":
-            self.x = self.x[:, None].float() / 255
+        if w.shape:
+            self.x = self.x.float() / 255
+            self.x = self.x[:, None] if len(w.shape) == 2 and w.model != "sensor_cnn" else self.x.movedim(-1, 1)
             self.form = torch.channels_last if form == "channels_last" else self.form
             self.net = self.net.to(memory_format=self.form)
         else:

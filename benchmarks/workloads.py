@@ -20,6 +20,7 @@ class Workload:
     features: int = 784
     hidden: tuple[int, ...] = ()  # () is softmax regression
     model: str = ""  # of a deep workload: a model of apiece by name; features are then pixels or places
+    shape: tuple[int, ...] = ()  # of a picture or signal
     classes: int = 10
     cohort: int = 20  # clients a round
     steps: int = 20  # local steps of a client
