@@ -20,8 +20,8 @@ pytestmark = [
 FEDERATIONS = {
     "writers": ("mnist_by_writer", {}, 30, "softmax", {}),
     "roles": ("shakespeare_roles", {"min_characters": 3000}, 12, "char_lstm", {"width": 8, "layers": 1}),
-    "people": ("har_by_subject", {}, 12, "sensor_cnn", {"width": 2, "hidden": [8]}),
-    "speakers": ("audiomnist_by_speaker", {"word": 7}, 12, "cnn2", {"width": 2, "hidden": [8]}),
+    "people": ("har_by_subject", {}, 12, "softmax", {}),
+    "speakers": ("audiomnist_by_speaker", {"word": 7}, 12, "softmax", {}),
     "hospitals": ("heart_by_hospital", {}, 4, "softmax", {}),
     "schools": ("school_by_school", {}, 30, "linear", {}),
     "sensors": ("vehicle_by_sensor", {}, 23, "softmax", {}),
