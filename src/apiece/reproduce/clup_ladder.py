@@ -124,11 +124,10 @@ def gains(outcomes: dict[str, list[Outcome]]) -> dict[str, dict[str, float]]:
         row = {"test error": error.value, "+-": error.interval[1] - error.value}
         harm = hurt(pooled[name], pooled["local"], offsets)
         gain = 100 * float(pooled["local"].mean(dtype=np.float64) - pooled[name].mean(dtype=np.float64))
-        row |= {"gain over local": gain, "hurt proved": harm.hurt_proved, "hurt expected": harm.hurt_expected}
-        row |= {
-            "at least": harm.hurt_expected_low,
-            "at most": harm.hurt_expected_high,
-            "worst client": harm.worst_client,
-        }
+        expected, low, high = (
+            round(share, 6) for share in (harm.hurt_expected, harm.hurt_expected_low, harm.hurt_expected_high)
+        )
+        row |= {"gain over local": gain, "hurt proved": harm.hurt_proved, "hurt expected": expected}
+        row |= {"at least": low, "at most": high, "worst client": harm.worst_client}
         table[name] = row if name != "local" else row | dict.fromkeys(list(row)[2:], math.nan)
     return table

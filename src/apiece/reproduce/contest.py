@@ -261,7 +261,7 @@ def per_method(place: Arena, results: dict[str, Result]) -> dict[str, dict[str, 
         gain = mine.get("gain_over_local", {})
         row = {"test error": error.mean, "+-": error.half_width, "gain over local": gain.get("mean", math.nan)}
         for key in ("hurt_proved", "hurt_expected", "worst_client"):
-            row[key.replace("_", " ")] = mine.get(key, math.nan)
+            row[key.replace("_", " ")] = round(mine.get(key, math.nan), 6)  # a chance of 1e-50 is none
         if result.newcomers:
             row["new clients' error"] = float(np.mean(result.newcomers[max(result.newcomers)]))
         table[name] = row
