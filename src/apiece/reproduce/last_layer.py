@@ -10,9 +10,9 @@ grows with the steps of personalization; pFedMe takes about twenty times the com
 Here: MNIST by writer (small convolutional network, 32 features), Shakespeare by role (LSTM, 64 features; an example is
 80 characters and the next one, as published), 10,000 CIFAR-10 pictures dealt to 100 clients by a Dirichlet law of 0.3
 (32 features), HAR by subject (32 features). Some of the clients pre-train and are never federated: 180 of 539 writers,
-223 of 670 roles, 50 of 100 CIFAR clients, 10 of 30 people. New clients: MNIST's 297 test writers, and of the others a
-tenth (roles) or a fifth. Features are centred and given one scale, so that one grid of step sizes fits all. The
-networks are far smaller than the published ones, and so is pre-training (6 to 12 passes instead of 25 to 200).
+223 of 670 roles, 50 of 100 CIFAR clients, 10 of 30 people. New clients: 99 of MNIST's 297 test writers, and of the
+others a tenth (roles) or a fifth. Features are centred and given one scale, so that one grid of step sizes fits all.
+The networks are far smaller than the published ones, and so is pre-training (6 to 12 passes instead of 25 to 200).
 
 Every method is tuned on validation with the first seed for 100 rounds, over a part of the published grids where most of
 their best values lie: step sizes 0.01, 0.1, 1 (and 0.001 where there is only one), RTFA's pull 0.01, 0.1, 1, pFedMe's
