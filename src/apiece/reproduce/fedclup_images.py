@@ -63,7 +63,7 @@ NOTES = (
     "With 10 classes a client softmax regression does not gain from a larger lambda in 20 rounds: all three degrees "
     "are within a point of each other, between Local and Global. A likely reason: a larger lambda needs more rounds.",
     "For the networks accuracy on all classes lies between Local and Global in most cells, but does not grow with "
-    "lambda: a likely reason is that a larger lambda is slower (server step 1/lambda), and 20 rounds are too few for it.",
+    "lambda: a likely reason is that a larger lambda is slower (server step 1/lambda), and 20 rounds are few for it.",
     "In 20 rounds most curves have not settled within a point, so that rounds saved at small lambda can hardly show.",
     "A quick run has softmax regression only, with 2 and 10 classes a client.",
 )
