@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apiece.reproduce import NAMES, REAL, SYNTHETIC, cells, reproduce
+from apiece.report.figure import Figure, Line, Panel
+from apiece.reproduce import NAMES, REAL, SYNTHETIC, cells, reproduce, write
 from apiece.reproduce.page import page
 from apiece.reproduce.verdict import SOURCES, Claim, mean_of, stated, within
 
@@ -57,3 +58,12 @@ def test_the_page_is_what_the_kept_verdicts_say():
     kept = [json.loads((KEPT / f"{name}.json").read_text()) for name in NAMES]
     assert not any(result["quick"] for result in kept), "docs/reproduction holds full runs: make reproduce"
     assert (ROOT / "docs/ref-reproduction.md").read_text(encoding="utf-8") == page(KEPT), "run: make docs"
+
+
+def test_a_table_may_hold_words_beside_numbers(tmp_path):
+    rows = {"MNIST": {"network": "cnn 8-16", "clients": 359}, "HAR": {"network": "sensor cnn", "clients": 16}}
+    figure = Figure("Title", "Caption.", [Panel("Left", "x", "y", [Line("a", [0.0, 1.0], [1.0, 2.0])])])
+    found = {"name": "last-layer", "title": "t", "quick": True, "claims": [], "settings": {"federations": rows},
+             "notes": (), "seconds": 1.0, "figure": figure}  # fmt: skip
+    files = write(found, tmp_path)
+    assert "cnn 8-16" in (tmp_path / "figure.html").read_text(encoding="utf-8") and tmp_path / "verdict.json" in files

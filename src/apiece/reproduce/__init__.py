@@ -63,7 +63,7 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
     tables = [Grid("Verdict", HEADS, [cells(Claim(**claim)) for claim in result["claims"]])]
     for title, rows in tables_in(result["settings"]).items():
         heads = list(next(iter(rows.values())))
-        lines = [[name, *(number(row[head], 3) for head in heads)] for name, row in rows.items()]
+        lines = [[name, *(cell(row[head]) for head in heads)] for name, row in rows.items()]
         tables.append(Grid(title[0].upper() + title[1:], ("", *heads), lines))
     return [folder / "verdict.json", *write_figure(result["figure"], folder, tables=tables)]
 
@@ -79,6 +79,15 @@ def tables_in(settings: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
     return {key: value for key, value in settings.items() if same(rows_of(value))}
 
 
+def cell(value: Any, digits: int = 3) -> str:
+    """A number, or a word, of a table.
+
+    >>> cell(0.12345), cell("cnn 8-16"), cell(None)
+    ('0.123', 'cnn 8-16', '–')
+    """
+    return value if isinstance(value, str) else number(value, digits)
+
+
 HEADS = ("claim", "published", "ours", "interval", "holds?")
 
 
@@ -88,7 +97,7 @@ def cells(claim: Claim) -> list[str]:
     >>> cells(Claim("rounds at lam = 1", 49.0, 50.0, None, True))
     ['rounds at lam = 1', '49', '50', '', 'yes']
     """
-    write = lambda value: value if isinstance(value, str) else number(value, 4)
+    write = lambda value: cell(value, 4)
     between = "" if claim.interval is None else f"{write(claim.interval[0])} to {write(claim.interval[1])}"
     whose = "" if claim.source == "paper" else f" ({claim.source})"
     return [claim.name, write(claim.published) + whose, write(claim.ours), between, "yes" if claim.holds else "NO"]

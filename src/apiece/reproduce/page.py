@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from apiece.report.numbers import number
-from apiece.reproduce import HEADS, NAMES, cells, module_of, tables_in
+from apiece.reproduce import HEADS, NAMES, cell, cells, module_of, tables_in
 from apiece.reproduce.verdict import Claim
 
 FOLDER = Path("docs/reproduction")
@@ -59,7 +59,7 @@ def _section(name: str, result: dict[str, Any]) -> list[str]:
 def _table(title: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     heads = list(next(iter(rows.values())))
     lines = [f"{title[0].upper()}{title[1:]}:", "", f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
-    return lines + [f"| {name} | {' | '.join(number(row[head], 3) for head in heads)} |" for name, row in rows.items()]
+    return lines + [f"| {name} | {' | '.join(cell(row[head]) for head in heads)} |" for name, row in rows.items()]
 
 
 def _row(claim: dict[str, Any]) -> list[str]:
