@@ -1,6 +1,7 @@
 """Verdicts: agreement, intervals, and the recorded full runs."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,10 @@ from apiece.reproduce.verdict import SOURCES, Claim, mean_of, stated, within
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs/reproduction"
+ON_REAL_DATA = [
+    pytest.mark.slow,
+    pytest.mark.skipif("APIECE_DATA" not in os.environ, reason="APIECE_DATA names no folder with the real data sets"),
+]
 
 
 def test_agreement_is_by_share_or_by_distance_whichever_is_more():
@@ -40,7 +45,7 @@ def test_a_row_of_the_table_says_whose_claim_it_is():
     assert cells(Claim("c", "yes", 1.0, (0.5, 2.0), False, "theory")) == ["c", "yes (theory)", "1", "0.5 to 2", "NO"]
 
 
-@pytest.mark.parametrize("name", [*SYNTHETIC, *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)])
+@pytest.mark.parametrize("name", [*SYNTHETIC, *(pytest.param(name, marks=ON_REAL_DATA) for name in REAL)])
 def test_a_quick_run_judges_as_the_full_run_did(name):
     """What is in both must have the same verdict; a full run says no less than a quick one."""
     full = {claim["name"]: claim for claim in json.loads((KEPT / f"{name}.json").read_text())["claims"]}
