@@ -33,9 +33,11 @@ def test_a_run_tells_of_every_client_and_of_newcomers_for_every_method(name, tmp
     known, options, clients, model, sizes = FEDERATIONS[name]
     federation = source(known, **options)
     federation = federation.take(range(min(clients, federation.clients)))
-    tune = 4 if name == "schools" else 1  # the usual step size is too long for a linear model of so many features
-    how = dict(rounds=2, seeds=1, tune=tune, out=tmp_path / "run", model=model, model_options=sizes)
-    found = compare(federation, ["ditto"], **how)
+    lr = 0.01 if name == "schools" else 0.1  # a linear model of so many features needs short steps
+    methods = {"ditto": {"lr": lr}, "local": {"lr": lr}, "fed_avg": {"lr": lr}, "ftfa": {"lr": lr, "tune_lr": lr}}
+    how = dict(rounds=2, seeds=1, tune=1, out=tmp_path / "run", model=model, model_options=sizes)
+    found = compare(federation, methods, **how)
+    assert found.record["methods"].keys() == methods.keys()
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     run = read_run(tmp_path / "run")
     table = parquet.read_table(tmp_path / "run" / "clients.parquet").to_pylist()
