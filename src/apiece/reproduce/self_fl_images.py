@@ -94,8 +94,8 @@ def run(quick: bool, watch: Watch) -> Reproduction:
         few = ground.contest(place, SLOW, plan.model_copy(update={"cohort": clients // 50}), seeds, **how)
         claims += [*adjustments(parts), *fiftieth(tenth, few)]
         settings["one adjustment of self_fl alone"] = table(parts)
-        active = {"a tenth a round, smoothed": results["self_fl"], "a tenth a round, unsmoothed": tenth["unsmoothed"]}
-        active |= {f"a fiftieth a round, {name}": result for name, result in few.items()}
+        shares = {"a tenth": tenth, "a fiftieth": few}
+        active = {f"{share} a round, {name}": one for share, of in shares.items() for name, one in of.items()}
         rows = table({name: accuracies(place, result) for name, result in active.items()})
         settings["activity"] = {
             name: {"the shared model": float(np.mean(shared(result)))} | rows[name] for name, result in active.items()
