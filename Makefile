@@ -33,11 +33,11 @@ format: .venv/.test ## mend what lint can mend by itself
 	$(BIN)/ruff format
 
 docs: .venv/.test ## write the pages of docs/ that are generated from the code
-	$(BIN)/python -m apiece.experiment.page > docs/ref-methods.md.new
+	$(BIN)/python -m apiece.report.reference.methods > docs/ref-methods.md.new
 	mv docs/ref-methods.md.new docs/ref-methods.md
-	$(BIN)/python -m apiece.models.page > docs/ref-models.md.new
+	$(BIN)/python -m apiece.report.reference.models > docs/ref-models.md.new
 	mv docs/ref-models.md.new docs/ref-models.md
-	$(BIN)/python -m apiece.theory.page > docs/ref-theory.md.new
+	$(BIN)/python -m apiece.report.reference.theory > docs/ref-theory.md.new
 	mv docs/ref-theory.md.new docs/ref-theory.md
 	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new
 	mv docs/ref-reproduction.md.new docs/ref-reproduction.md

@@ -5,8 +5,8 @@ import time
 import jax
 import numpy as np
 
-from apiece.engines.cohort import Participation
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Participation
 from apiece.methods import fed_avg
 from apiece.models import named_model, objective
 from apiece.protocol import Batch

@@ -15,11 +15,11 @@ import jax
 import numpy as np
 
 import apiece
-from apiece.engines.cohort import Availability, Participation
-from apiece.engines.states import bytes_of_a_row, disk, memory
-from apiece.engines.vectorized import Vectorized
-from apiece.experiment import setup
-from apiece.experiment.fitting import Fit
+from apiece.engines.simulation.states import bytes_of_a_row, disk, memory
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Availability, Participation
+from apiece.experiment import build as setup
+from apiece.experiment.fit import Fit
 from apiece.methods.options import bind
 
 from .measure import peak_mb

@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from apiece.engines.cohort import Participation
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
 from apiece.methods.options import bind, options_of
 from apiece.models import mlp, objective

@@ -46,7 +46,7 @@ with tempfile.TemporaryDirectory() as temporary:
 
     # Alone, one model for all, fine-tuned (always there), and Ditto, each tuned on validation with as many trials.
     found = apiece.compare(table, ["ditto"], rounds=20, seeds=2, tune=3, out=folder / "run", data_options=how)
-    print(apiece.show.comparison(found.record))
+    print(apiece.report.terminal.comparison(found.record))
 
     # Client by client: the mean over seeds of the points of accuracy that Ditto gains over training alone.
     rows = pyarrow.parquet.read_table(folder / "run" / "clients.parquet").to_pylist()

@@ -11,7 +11,7 @@ import numpy as np
 
 import apiece
 from apiece import tree
-from apiece.local import descend
+from apiece.client.descend import descend
 from apiece.methods import fed_avg, local
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 

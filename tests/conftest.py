@@ -55,10 +55,10 @@ hypothesis.settings.load_profile("fixed")
 @pytest.fixture(scope="session", autouse=True)
 def shuffles_as_loops():
     """Tests run thousands of programs once each: written out, the shuffle took half of their compile time. The draws
-    are the same (`tests/core` compares them), and processes that tests start write it out as users' do."""
-    from apiece import local
+    are the same (`tests/client` compares them), and processes that tests start write it out as users' do."""
+    from apiece.client import draw
 
-    local.WRITTEN_OUT = False
+    draw.WRITTEN_OUT = False
 
 
 @pytest.fixture

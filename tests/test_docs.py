@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import apiece
-from apiece.experiment.describe import FACTS, facts
-from apiece.experiment.page import page
 from apiece.methods import CATALOG
-from apiece.models.page import page as models_page
+from apiece.report.catalog import FACTS, facts
+from apiece.report.reference.methods import page
+from apiece.report.reference.models import page as models_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

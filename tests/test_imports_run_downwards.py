@@ -12,16 +12,14 @@ FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.glob("apiece/**/
 # Bottom to top, a layer a line; within a line, left to right. A part of the package (a module, or a folder as a whole)
 # may import itself and what stands before it, nothing after it. `__init__` is the package's own: its public names.
 ORDER = [
-    *("errors", "protocol", "tree"),
-    *("theory", "local", "aggregate", "similarity", "posterior", "variance", "attack"),
-    *("split", "solve", "schedule", "data", "models"),
-    *("wrap", "robust", "methods", "diagnose", "pretrain"),
-    *("engines", "evaluate", "testing"),
-    *("experiment", "report", "show", "predict", "advise", "reproduce"),
+    *("errors", "registry", "protocol", "tree", "split", "files"),
+    *("theory", "aggregate", "client", "estimate", "wrap", "methods"),
+    *("data", "models", "engines", "evaluate", "testing"),
+    *("experiment", "report", "reproduce"),
     *("__init__", "cli", "__main__"),
 ]
 
-ONLY_IN = {"flwr": "apiece/engines/flower.py"}
+ONLY_IN = {"flwr": "apiece/engines/remote/flower.py"}
 NOWHERE = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve"}  # loading such a file runs its code
 
 
@@ -71,19 +69,19 @@ def test_every_module_has_its_place_in_the_order():
 @pytest.mark.parametrize(
     ("file", "source"),
     [
-        ("apiece/tree.py", "from apiece.local import descend"),
+        ("apiece/tree.py", "from apiece.client.descend import descend"),
         ("apiece/methods/ditto.py", "from apiece.engines import vectorized"),
-        ("apiece/methods/ditto.py", "def f():\n    import apiece.engines.vectorized"),
+        ("apiece/methods/ditto.py", "def f():\n    import apiece.engines.simulation.vectorized"),
         ("apiece/methods/ditto.py", "from ..engines.vectorized import run"),
         ("apiece/methods/__init__.py", "from .. import engines"),
-        ("apiece/wrap.py", "from apiece import methods"),
-        ("apiece/engines/remote.py", "from apiece import fit"),
-        ("apiece/advise.py", "import apiece"),
+        ("apiece/wrap/tuned.py", "from apiece import methods"),
+        ("apiece/engines/remote/halves.py", "from apiece import fit"),
+        ("apiece/report/page.py", "import apiece"),
         ("apiece/__init__.py", "from apiece.cli import main"),
-        ("apiece/engines/remote.py", "import flwr.server"),
+        ("apiece/engines/remote/halves.py", "import flwr.server"),
         ("apiece/cli/runs.py", "def f():\n    from flwr.client import ClientApp"),
         ("apiece/experiment.py", "if True:\n    import pickle"),
-        ("apiece/engines/remote.py", "from pickle import loads"),
+        ("apiece/engines/remote/halves.py", "from pickle import loads"),
     ],
 )
 def test_a_bad_import_is_found(file, source):
@@ -96,7 +94,7 @@ def test_a_bad_import_is_found(file, source):
         ("apiece/methods/ditto.py", "from apiece import tree\nfrom apiece.methods.fed_avg import fed_avg"),
         ("apiece/methods/ditto.py", "from .. import tree\nfrom . import fed_avg\nfrom .fed_avg import fed_avg"),
         ("apiece/methods/__init__.py", "from .ditto import ditto\nfrom ..wrap import fine_tuned"),
-        ("apiece/engines/flower.py", "import flwr\nfrom apiece.engines import remote"),
+        ("apiece/engines/remote/flower.py", "import flwr\nfrom apiece.engines.remote import halves"),
         ("apiece/__init__.py", "from apiece.experiment import compare"),
         ("apiece/cli/runs.py", "import apiece\nimport jax, numpy as np"),
     ],

@@ -14,26 +14,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apiece import (
-        aggregate,
-        attack,
-        data,
-        methods,
-        models,
-        pretrain,
-        report,
-        robust,
-        show,
-        similarity,
-        split,
-        testing,
-        theory,
-    )
-    from apiece import wrap as wrap
+    from apiece import aggregate, data, estimate, methods, models, report, split, testing, theory, wrap
     from apiece.data import Federation
     from apiece.engines.devices import remember_compiled, use_all_cores
     from apiece.errors import UserError
-    from apiece.experiment import compare, fit, resume
+    from apiece.experiment.compare import compare, resume
+    from apiece.experiment.fit import fit
     from apiece.methods import CATALOG
     from apiece.protocol import Batch, Cohort, Data, Method
     from apiece.wrap import fine_tuned
@@ -53,15 +39,11 @@ _HOME = {
     "resume": "apiece.experiment",
     "use_all_cores": "apiece.engines.devices",
 }
-_MODULES = (
-    "aggregate", "attack", "data", "methods", "models", "pretrain", "report", "robust", "show", "similarity", "split",
-    "testing",
-    "theory", "wrap",
-)  # fmt: skip
+_MODULES = ("aggregate", "data", "estimate", "methods", "models", "report", "split", "testing", "theory", "wrap")
 
-__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "attack", "compare",
-           "data", "fine_tuned", "fit", "methods", "models", "pretrain", "remember_compiled", "report", "resume",
-           "robust", "show", "similarity", "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
+__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "compare", "data",
+           "estimate", "fine_tuned", "fit", "methods", "models", "remember_compiled", "report", "resume", "split",
+           "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

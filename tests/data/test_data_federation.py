@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from apiece.data import Federation, Split, from_rows
 from apiece.data.federation import deal
-from apiece.data.synthetic import linear, many, quadratics
+from apiece.data.sources.synthetic import linear, many, quadratics
 from apiece.errors import UserError
 
 owners = st.lists(st.integers(1, 12), min_size=1, max_size=15).flatmap(

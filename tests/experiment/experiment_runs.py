@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from apiece import files
 from apiece.data import Federation
-from apiece.experiment import folder, make_spec, run_spec, setup
+from apiece.experiment import build as setup
+from apiece.experiment import make_spec, run_spec
 
 # Clients of unequal sizes, one of them new; a cohort, so that some clients have met the server and others have not.
 DATA = {"source": "digits", "options": {"clients": 12, "partition": "dirichlet_per_class", "alpha": 1.0}}
@@ -71,7 +73,7 @@ def models_of(out: Path) -> dict[str, bytes]:
     """Every array of every model file, bit for bit."""
     found = {}
     for path in sorted((out / "models").iterdir()):
-        for name, array in folder.read_arrays(path)[0].items():
+        for name, array in files.read_arrays(path)[0].items():
             found[f"{path.name}: {name}"] = array.dtype.str.encode() + np.ascontiguousarray(array).tobytes()
     return found
 

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from experiment_runs import DATA, SMALL, models_of, numbers_of, record_of, run
 
-from apiece.engines.cohort import Participation
+from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.experiment import Spec, compare, make_spec, read_values, resume, run_spec
-from apiece.experiment.folder import new_folder, read_arrays
+from apiece.files import new_folder, read_arrays
 from apiece.report import write_report
 
 METHODS = ["local", "fed_avg", "ftfa", "ditto"]

@@ -10,7 +10,7 @@ import pytest
 from experiment_runs import SMALL, federation, make_once, models_of, record_of, run
 
 from apiece.data import Split
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment import fit
 
 PLAN = {"train": SMALL["train"], "seeds": [0], "tune": 3, "baselines": False}

@@ -5,9 +5,11 @@ import dataclasses
 import jax
 import numpy as np
 
+from apiece import files
 from apiece.data import digits
-from apiece.engines import states
-from apiece.experiment import folder, setup, trial
+from apiece.engines.simulation import states
+from apiece.experiment import build as setup
+from apiece.experiment import trial
 from apiece.experiment.spec import ModelSpec, TrainSpec
 
 
@@ -34,7 +36,7 @@ def test_models_saved_in_pieces_are_those_of_the_engine(tmp_path, monkeypatch):
     engine, hyper = setup.engine_of(place, "local", {"steps": 1}, TrainSpec())
     run = engine.start(place.model.init, 0, hyper)
     assert trial.save_models(tmp_path / "models", engine, place, run, most=0.1) is None
-    arrays, about = folder.read_arrays(tmp_path / "models")
+    arrays, about = files.read_arrays(tmp_path / "models")
     expected = engine.personal(run, np.arange(5))
     np.testing.assert_array_equal(arrays["personal/w"], expected["w"])
     assert arrays["personal/w"].any() and about["clients"] == list("01234")

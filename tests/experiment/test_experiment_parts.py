@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiece import fit, tree
+from apiece import files, fit, tree
+from apiece.client.schedule import schedule
 from apiece.data import from_rows
 from apiece.engines.costs import costs
 from apiece.engines.devices import remember_compiled, use_all_cores
 from apiece.errors import UserError
-from apiece.experiment import folder, tune
-from apiece.experiment.describe import sources
+from apiece.experiment import tune
 from apiece.methods import CATALOG, fed_avg, ftfa, pfedme, scaffold
 from apiece.methods.options import SEARCH, bind, checked, options_of, tunable
-from apiece.schedule import schedule
+from apiece.report.catalog import sources
 
 PARAMS = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
 BYTES = 4 * 8
@@ -229,11 +229,11 @@ def test_a_diverged_trial_never_wins_and_of_equals_the_first_does():
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "a.json"
-    folder.write_json(path, {"version": 1})
-    with pytest.raises(RuntimeError, match="power cut"), folder.replacing(path) as temporary:
+    files.write_json(path, {"version": 1})
+    with pytest.raises(RuntimeError, match="power cut"), files.replacing(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError("power cut")
-    assert folder.read_json(path) == {"version": 1}
+    assert files.read_json(path) == {"version": 1}
     assert os.listdir(tmp_path) == ["a.json"]
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -246,15 +246,15 @@ json_like = st.recursive(
 
 @given(json_like)
 def test_whatever_is_written_as_json_is_json_without_nan(value):
-    text = json.dumps(folder.plain(value), allow_nan=False)
-    assert json.loads(text) == folder.plain(value)
+    text = json.dumps(files.plain(value), allow_nan=False)
+    assert json.loads(text) == files.plain(value)
 
 
 def test_trees_survive_being_written(tmp_path):
     state = ({"w": np.arange(6.0).reshape(2, 3)}, (), [np.int32(3), {"a/b": np.ones(1, np.uint8)}])
-    folder.write_arrays(tmp_path / "a", folder.flattened("server", state), {"round": 7})
-    arrays, about = folder.read_arrays(tmp_path / "a")
-    again = folder.unflattened("server", state, arrays)
+    files.write_arrays(tmp_path / "a", files.flattened("server", state), {"round": 7})
+    arrays, about = files.read_arrays(tmp_path / "a")
+    again = files.unflattened("server", state, arrays)
     assert about == {"round": 7} and jax.tree.structure(again) == jax.tree.structure(state)
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(state), strict=True):
         assert np.array_equal(a, b) and a.dtype == np.asarray(b).dtype

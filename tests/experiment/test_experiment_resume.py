@@ -7,9 +7,10 @@ import shutil
 import pytest
 from experiment_runs import SMALL, content_of, federation, make_once, models_of, numbers_of, record_of, run
 
+from apiece import files
 from apiece.data import digits
 from apiece.errors import UserError
-from apiece.experiment import compare, folder, record, resume
+from apiece.experiment import compare, record, resume
 
 SPEC = {**SMALL, "seeds": [0], "baselines": False, "methods": {"ditto": {"lam": 0.5}, "scaffold": {}}}
 # What is written, in this order; a checkpoint after every round but the last.
@@ -31,7 +32,7 @@ def snapshots(shared_place):
 
 def photographed(place):
     written = []
-    original = folder.replacing
+    original = files.replacing
 
     @contextlib.contextmanager
     def replacing(path):
@@ -42,7 +43,7 @@ def photographed(place):
         (place / str(len(written)) / "checkpoints" / ".half-written.x7").write_bytes(b"cut sho")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "replacing", replacing)
+        patch.setattr(files, "replacing", replacing)
         patch.setattr(record, "replacing", replacing)
         run(SPEC, place / "run")
     assert written == FILES
@@ -173,7 +174,7 @@ def test_replies_on_their_way_survive_a_kill(tmp_path):
     """An asynchronous run, left after its first checkpoint, ends with the numbers of an undisturbed one."""
     late = {"arrivals": {"active": 5, "buffer": 2, "pace": {"law": "zipf", "jitter": "exponential"}}}
     spec = {**SPEC, "methods": {"ditto": {"lam": 0.5}}, "tune": 1, "train": {**SPEC["train"], "cohort": None, **late}}
-    original = folder.replacing
+    original = files.replacing
 
     @contextlib.contextmanager
     def replacing(path):
@@ -183,7 +184,7 @@ def test_replies_on_their_way_survive_a_kill(tmp_path):
             shutil.copytree(tmp_path / "run", tmp_path / "left")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "replacing", replacing)
+        patch.setattr(files, "replacing", replacing)
         run(spec, tmp_path / "run")
     resume(tmp_path / "left")
     assert numbers_of(tmp_path / "left") == numbers_of(tmp_path / "run")

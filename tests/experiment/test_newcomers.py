@@ -8,8 +8,9 @@ from experiment_runs import SMALL, federation, record_of, run
 from rich.console import Console
 
 from apiece.errors import UserError
-from apiece.experiment import Spec, make_spec, setup, trial
-from apiece.show import comparison
+from apiece.experiment import Spec, make_spec, trial
+from apiece.experiment import build as setup
+from apiece.report.terminal import comparison
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from quadratic_runs import Trace
 
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.models import objective, quadratic
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from golden_partial import Problem
 
-from apiece.engines.cohort import Participation
-from apiece.engines.remote import ClientHalf, ServerHalf, agree
-from apiece.engines.remote import run as run_remote
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree
+from apiece.engines.remote.halves import run as run_remote
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Participation
 
 ENGINES = ("vectorized", "remote")
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from apiece.engines.cohort import Participation
-from apiece.engines.remote import ClientHalf, ServerHalf, agree
-from apiece.engines.remote import run as run_remote
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree
+from apiece.engines.remote.halves import run as run_remote
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
 from apiece.models import objective, quadratic
 

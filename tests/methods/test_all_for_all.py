@@ -18,14 +18,14 @@ from golden_similar import (
 )  # fmt: skip
 from quadratic_runs import ENGINES, trace
 
-from apiece import similarity
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.errors import UserError
+from apiece.estimate import similarity
 from apiece.methods import CATALOG
 from apiece.methods.all_for_all import all_for_all, naive_all_for_all
 from apiece.methods.all_for_one import all_for_one
 from apiece.protocol import Cohort, Data
-from apiece.testing import Chosen
+from apiece.testing.case import Chosen
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from apiece import tree
+from apiece.client.descend import full_gradient, gradient
 from apiece.errors import UserError
-from apiece.local import full_gradient, gradient
 from apiece.methods import fed_avg
 from apiece.protocol import Batch
 from apiece.testing import check_method

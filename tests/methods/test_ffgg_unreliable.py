@@ -8,13 +8,13 @@ from golden_partial import Problem, envelope, felt
 from partial_runs import examples, loss, start_of
 
 from apiece.aggregate import bucketing, krum, median, rule
-from apiece.engines.arrivals import Speeds
-from apiece.engines.asynchronous import Asynchronous
-from apiece.engines.pace import Pace
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.asynchronous import Asynchronous
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.arrivals import Speeds
+from apiece.engines.world.pace import Pace
 from apiece.methods import ffgg
-from apiece.robust import attacked, robust
 from apiece.theory.ffgg import late_step
+from apiece.wrap import attacked, robust
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -10,7 +10,7 @@ from golden_clup import al2sgd as al2sgd_program
 from golden_clup import al2sgd_coins, l2gd_alpha
 from golden_clup import l2gd as l2gd_program
 
-from apiece.engines.cohort import Participation
+from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.methods.al2sgd import al2sgd
 from apiece.methods.l2gd import l2gd, rounds_of

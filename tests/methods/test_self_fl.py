@@ -18,14 +18,14 @@ from golden_self_fl import (
     synthetic,
 )  # fmt: skip
 
-from apiece import variance
-from apiece.engines.cohort import Participation
-from apiece.engines.vectorized import Vectorized
+from apiece.client.descend import descend
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
-from apiece.local import descend
+from apiece.estimate import variance
+from apiece.estimate.posterior import precision, pull, steps_between, whole_steps, without
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.self_fl import Report, self_fl
-from apiece.posterior import precision, pull, steps_between, whole_steps, without
 from apiece.protocol import Cohort, Data
 from apiece.testing import check_method
 from apiece.theory.self_fl import gain, posterior

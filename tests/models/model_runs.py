@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apiece import testing, tree
-from apiece.engines.cohort import Participation
-from apiece.engines.remote import ClientHalf, ServerHalf, agree, run
-from apiece.engines.vectorized import Vectorized
+from apiece import tree
+from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree, run
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
 from apiece.methods.options import options_of
 from apiece.models import (
@@ -35,11 +35,12 @@ from apiece.models import (
 from apiece.models.failures import raise_failures
 from apiece.protocol import Batch, Cohort, Data
 from apiece.split import NORM, paths
+from apiece.testing import case
 
 SIZES, ROUNDS = (4, 3), 2
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
 # A batch is as large as the larger client, so that batches and whole clients are one shape to compile.
-FEW = testing.SMALL | {"batch": max(SIZES), "steps": 2, "inner_steps": 2, "tune_epochs": 1, "tune_steps": 2}
+FEW = case.SMALL | {"batch": max(SIZES), "steps": 2, "inner_steps": 2, "tune_epochs": 1, "tune_steps": 2}
 FEW |= {"population": len(SIZES)}
 
 

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from apiece.engines.division import mesh_of
+from apiece.engines.simulation.division import mesh_of
 from apiece.errors import UserError
 from apiece.models.convolution import FEW, convolution, convolution_1d, max_pool
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from apiece.data import digits
-from apiece.experiment.setup import arena, model_of
+from apiece.experiment.build import arena, model_of
 from apiece.experiment.spec import ModelSpec, TrainSpec
 from apiece.reproduce.contest import (
     Rival,

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import CATALOG
 from apiece.reproduce.repeat import repeated
-from apiece.testing import Chosen
+from apiece.testing.case import Chosen
 
 pytestmark = pytest.mark.usefixtures("x64")
 

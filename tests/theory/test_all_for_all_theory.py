@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from apiece import similarity
 from apiece.errors import UserError
+from apiece.estimate import similarity
 from apiece.theory.all_for_all import (
     continuum,
     fewest_samples,

@@ -7,16 +7,7 @@ from hypothesis import strategies as st
 
 from apiece.errors import UserError
 from apiece.theory import crossovers as cross
-from apiece.theory.asymptotics import (
-    IDENTITY,
-    Spectrum,
-    best_risk,
-    centre,
-    ridge,
-    ridgeless,
-    risks,
-    tuning_pays_below,
-)
+from apiece.theory.asymptotics import IDENTITY, Spectrum, best_risk, centre, ridge, ridgeless, risks, tuning_pays_below
 
 ratios, lengths = st.floats(1.05, 20.0), st.floats(0.05, 5.0)
 TWO = Spectrum.of([0.5, 2.0], [0.5, 0.5], [0.8, 0.2])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apiece.engines.vectorized import Vectorized
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.errors import UserError
 from apiece.methods import CATALOG
 from apiece.theory import linear

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from apiece import posterior as used
 from apiece.errors import UserError
+from apiece.estimate import posterior as used
 from apiece.theory import self_fl
 
 Z, VARIANCE, SPREAD = np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 2.0]), 0.25

@@ -24,8 +24,8 @@ app = typer.Typer(help="Look at data: what is there, and what is wrong with it."
 def data_list(json: Json = False) -> None:
     """The sources by name, with their options."""
     with plain_errors():
-        from apiece import show
-        from apiece.experiment import describe
+        from apiece.report import catalog as describe
+        from apiece.report import terminal as show
 
         rows = describe.sources()
         show_result({"sources": rows}, json, show.options_table("source", rows))
@@ -45,7 +45,7 @@ def data_check(
     """Say what is in a file or folder, and every problem at once. Writes nothing; exit code 2 if there is a problem."""
     with plain_errors():
         from apiece.data import inspect
-        from apiece.experiment.setup import check_options
+        from apiece.experiment.build import check_options
 
         options = data_options({"client": client, "label": label, "features": features, "data_option": data_option})
         check_options("own data", inspect, options)

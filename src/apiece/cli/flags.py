@@ -134,7 +134,7 @@ def _numbers(text: str | None) -> list[int] | None:
 
 def federation_of(given: dict[str, Any]) -> Any:
     """The federation that the flags name."""
-    from apiece.experiment import setup
+    from apiece.experiment import build as setup
     from apiece.experiment.spec import make_spec
 
     values = values_of(given)

@@ -24,8 +24,8 @@ def reproduce(
     """Run a published experiment and judge its claims: published, ours, holds? Real data: see APIECE_DATA."""
     with plain_errors():
         from apiece import reproduce as published
-        from apiece import show
-        from apiece.experiment.folder import new_folder, next_free
+        from apiece.files import new_folder, next_free
+        from apiece.report import terminal as show
 
         ready()
         if list:
@@ -61,7 +61,7 @@ def _nothing_half_written(folder: Path) -> Iterator[None]:
 
 def _verdict(found: dict[str, Any]) -> Any:
     from apiece import reproduce as published
-    from apiece import show
+    from apiece.report import terminal as show
 
     claims = [published.Claim(**claim) for claim in found["claims"]]
     held = sum(claim.holds for claim in claims)

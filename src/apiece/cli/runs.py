@@ -142,9 +142,9 @@ def methods(
 ) -> None:
     """The catalog: what each method is, sends and keeps for a given model, and its options."""
     with plain_errors():
-        from apiece import show
-        from apiece.experiment import describe
         from apiece.methods.options import SEARCH
+        from apiece.report import catalog as describe
+        from apiece.report import terminal as show
 
         ready()
         values = values_of({"data": data, "model": model, "hidden": hidden, "model_option": model_option})
@@ -157,8 +157,8 @@ def methods(
 
 def models(json: Json = False) -> None:
     """The models by name: what each is, what it is for, and its options (-M NAME=VALUE) with their defaults."""
-    from apiece import show
-    from apiece.models.page import rows
+    from apiece.report import terminal as show
+    from apiece.report.reference.models import rows
 
     found = rows()
     show_result({"models": found}, json, show.options_table("model", found))
@@ -166,7 +166,7 @@ def models(json: Json = False) -> None:
 
 def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:
     from apiece import experiment
-    from apiece.experiment.folder import next_free
+    from apiece.files import next_free
 
     spec = experiment.make_spec(values)
     ready()
@@ -178,7 +178,7 @@ def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: boo
 
 
 def _finish(found: Any, as_json: bool) -> None:
-    from apiece import show
+    from apiece.report import terminal as show
     from apiece.report import write_report
 
     write_report(found.folder)

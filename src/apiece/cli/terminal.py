@@ -28,7 +28,7 @@ def ready() -> None:
 
 def show_result(result: dict[str, Any], as_json: bool, text: Any) -> None:
     """Print the result: as JSON, or as text (anything that rich can print)."""
-    from apiece.experiment.folder import plain
+    from apiece.files import plain
 
     if as_json:
         sys.stdout.write(json.dumps(plain(result), indent=1, allow_nan=False) + "\n")

@@ -36,8 +36,8 @@ def risk(
 ) -> None:
     """Bias, variance and risk of FedAvg, fine- and ridge-tuned averaging, and training alone."""
     with plain_errors():
-        from apiece.predict.risk import IDENTITY, spectrum_in
-        from apiece.predict.risk import risk as predict
+        from apiece.report.theory.risk import IDENTITY, spectrum_in
+        from apiece.report.theory.risk import risk as predict
 
         covariance = IDENTITY if spectrum is None else spectrum_in(spectrum)
         _show(predict(gamma, radius, noise, norm, ridge, covariance), "risk", out, json)
@@ -58,8 +58,8 @@ def tradeoff(
 ) -> None:
     """Accuracy against communication: what a pull lambda to the centre gains, and costs (FedCLUP)."""
     with plain_errors():
-        from apiece.predict import numbers_in
-        from apiece.predict.tradeoff import tradeoff as predict
+        from apiece.report.theory import numbers_in
+        from apiece.report.theory.tradeoff import tradeoff as predict
 
         chosen = None if lams is None else numbers_in(lams, "--lams")
         found = predict(smoothness, convexity, radius, noise, examples, clients, target, chosen)
@@ -79,8 +79,8 @@ def gain(
 ) -> None:
     """What each client should borrow from the others, and what it gains (Self-FL's hierarchy)."""
     with plain_errors():
-        from apiece.predict import numbers_in
-        from apiece.predict.gain import gain as predict
+        from apiece.report.theory import numbers_in
+        from apiece.report.theory.gain import gain as predict
 
         _show(predict(spread, noise, numbers_in(examples, "--examples"), lr), "gain", out, json)
 
@@ -96,9 +96,9 @@ def speedup(
 ) -> None:
     """Samples saved by learning from those who are alike, and the bias it costs (All-for-all)."""
     with plain_errors():
-        from apiece.predict import numbers_in
-        from apiece.predict.speedup import of_means, unlikeness
-        from apiece.predict.speedup import speedup as predict
+        from apiece.report.theory import numbers_in
+        from apiece.report.theory.speedup import of_means, unlikeness
+        from apiece.report.theory.speedup import speedup as predict
 
         b = unlikeness(bias) if bias is not None else of_means(numbers_in(means, "--means"))
         _show(predict(b, numbers_in(eps, "--eps"), noise), "speedup", out, json)
@@ -120,15 +120,15 @@ def byzantine(
 ) -> None:
     """Forged and late replies: how many are withstood, and at which step (FFGG)."""
     with plain_errors():
-        from apiece.predict.byzantine import byzantine as predict
+        from apiece.report.theory.byzantine import byzantine as predict
 
         found = predict(convexity, smoothness, similarity, honest, forgers, growth, rule, active, delay)
         _show(found, "byzantine", out, json)
 
 
 def _show(prediction: Any, name: str, out: Path | None, as_json: bool) -> None:
-    from apiece import show
-    from apiece.experiment.folder import new_folder, next_free
+    from apiece.files import new_folder, next_free
+    from apiece.report import terminal as show
     from apiece.report.figure_page import write_figure
 
     folder = None if out is None and as_json else new_folder(out or next_free(Path("runs") / f"theory-{name}"))

@@ -1,9 +1,9 @@
 """Data: federations, the ways to cut them, generators with known optima, and the user's own files."""
 
 from apiece.data.federation import Federation, Split, from_rows
-from apiece.data.load import Inspection, inspect, load
+from apiece.data.load.inspect import Inspection, inspect, load
 from apiece.data.partition import PARTITIONS, assign
-from apiece.data.sources import SOURCES, digits, source
+from apiece.data.sources.catalog import SOURCES, digits, source
 
 __all__ = [
     "PARTITIONS",

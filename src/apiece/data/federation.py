@@ -158,7 +158,7 @@ class Federation:
     def index_of(self, client_id: str) -> int:
         """The index of a client by its id.
 
-        >>> from apiece.data.synthetic import quadratics
+        >>> from apiece.data.sources.synthetic import quadratics
         >>> quadratics().index_of("2")
         2
         """
@@ -170,7 +170,7 @@ class Federation:
     def take(self, clients: Listed) -> "Federation":
         """The federation of the given client indexes only, in that order (a copy; `new` is kept).
 
-        >>> from apiece.data.synthetic import quadratics
+        >>> from apiece.data.sources.synthetic import quadratics
         >>> quadratics().take([2, 0]).truth["personal"].tolist()
         [[-1.0, 1.0], [1.0, 1.0]]
         """
@@ -182,7 +182,7 @@ class Federation:
     def hold_out_clients(self, share: float, seed: int = 0) -> "Federation":
         """Set a share of the clients aside as `new`: they never train, and meet the method only afterwards.
 
-        >>> from apiece.data.synthetic import linear
+        >>> from apiece.data.sources.synthetic import linear
         >>> federation = linear(clients=20).hold_out_clients(0.1)
         >>> federation.clients, federation.new.clients
         (18, 2)
@@ -259,7 +259,7 @@ class Federation:
         `label_skew` is the mean total-variation distance between a client's label distribution and the pooled one;
         small clients differ by luck alone, so `label_skew_by_chance` is the same after the labels were shuffled.
 
-        >>> from apiece.data.sources import digits
+        >>> from apiece.data.sources.catalog import digits
         >>> report = digits(clients=10, partition="by_classes", k=2).summary()
         >>> report["clients"], sum(report["examples"].values()), report["classes_per_client"]
         (10, 1797, {'min': 2, 'median': 2.0, 'max': 2})
@@ -293,7 +293,7 @@ class Federation:
         """Write a folder of `.npy` files and `federation.json`; whole or not at all, and never over something else.
 
         >>> import tempfile
-        >>> from apiece.data.synthetic import quadratics
+        >>> from apiece.data.sources.synthetic import quadratics
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     sorted(p.name for p in quadratics().save(folder + "/toy").iterdir())[:3]
         ['federation.json', 'ids.npy', 'test.offsets.npy']
@@ -325,7 +325,7 @@ class Federation:
         """Open a folder written by `save`; x and y stay on disk, memory-mapped, until they are read.
 
         >>> import tempfile
-        >>> from apiece.data.synthetic import quadratics
+        >>> from apiece.data.sources.synthetic import quadratics
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Federation.load(quadratics().save(folder + "/toy")).truth["personal"][0].tolist()
         [1.0, 1.0]

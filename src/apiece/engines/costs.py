@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from apiece import tree
-from apiece.local import GRADIENT_MARK
+from apiece.client.descend import GRADIENT_MARK
 from apiece.protocol import Data, Method, Params
 
 

@@ -5,13 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apiece.evaluate.binary import (
-    auc,
-    binary_per_client,
-    false_accepts,
-    has_both_classes,
-    summarize_defined,
-)
+from apiece.evaluate.binary import auc, binary_per_client, false_accepts, has_both_classes, summarize_defined
 from apiece.evaluate.clients import sizes_of
 from apiece.evaluate.metrics import r2
 from apiece.evaluate.regression import has_variance, r2_per_client, rmse, rmse_per_client

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from apiece.data.federation import HITS
-from apiece.engines.score import Examples
-from apiece.engines.simulation import Run, Simulation
+from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.simulation.score import Examples
 from apiece.evaluate import interval
-from apiece.experiment.setup import Arena
+from apiece.experiment.build import Arena
 from apiece.experiment.spec import TrainSpec
 from apiece.experiment.trial import JUDGED_AT_MOST, Outcome, by_examples, finite, sample
 

@@ -47,7 +47,7 @@ class ModelSpec(Part):
 
 
 class PaceSpec(Part):
-    """How long clients take; see `apiece.engines.pace.Pace`."""
+    """How long clients take; see `apiece.engines.world.pace.Pace`."""
 
     law: Literal["equal", "lognormal", "zipf", "given"] = "equal"
     spread: float = pydantic.Field(1.0, ge=0)
@@ -84,7 +84,7 @@ class AvailabilitySpec(Part):
 
 
 class AttackSpec(Part):
-    """Some clients are Byzantine, in simulation: which attack, and who; see `apiece.attack`."""
+    """Some clients are Byzantine, in simulation: which attack, and who; see `apiece.wrap.attacks`."""
 
     name: str
     share: float = pydantic.Field(0.0, ge=0, lt=1)
@@ -93,7 +93,7 @@ class AttackSpec(Part):
 
 
 class DefenceSpec(Part):
-    """What the server does about it: a robust rule in place of the mean, and replies refused; see `apiece.robust`."""
+    """What the server does about it: a robust rule in place of the mean, and replies refused; see `apiece.wrap`."""
 
     rule: str | None = None
     options: dict[str, Any] = {}

@@ -11,18 +11,18 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from apiece import files
 from apiece.engines.costs import Costs, costs
-from apiece.engines.division import on_devices
-from apiece.engines.score import Examples
-from apiece.engines.simulation import Run, Simulation
-from apiece.engines.states import looked_up, parts, put_back
+from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.simulation.division import on_devices
+from apiece.engines.simulation.score import Examples
+from apiece.engines.simulation.states import looked_up, parts, put_back
 from apiece.evaluate import per_client
-from apiece.experiment import folder, pieces
-from apiece.experiment.setup import Arena
+from apiece.experiment.build import Arena
 from apiece.experiment.spec import TrainSpec
 from apiece.models.failures import raise_failures
 from apiece.protocol import Method
-from apiece.robust import guard_of, rejections
+from apiece.wrap import guard_of, rejections
 
 JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
 SAVING = 0.1  # of the time, at most, goes into checkpoints
@@ -177,12 +177,12 @@ def visit_costs(method: Method, place: Arena, run: Run, sizes: np.ndarray) -> di
 def save_outcome(path: Path, outcome: Outcome) -> None:
     """A finished trial, in one file."""
     about = {"curve": outcome.curve, "costs": outcome.costs, "note": outcome.note}
-    folder.write_arrays(path, {"judged": outcome.judged, **outcome.arrays}, about)
+    files.write_arrays(path, {"judged": outcome.judged, **outcome.arrays}, about)
 
 
 def load_outcome(path: Path) -> Outcome:
     """A trial finished earlier."""
-    arrays, about = folder.read_arrays(path)
+    arrays, about = files.read_arrays(path)
     return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
 
 
@@ -191,20 +191,20 @@ def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: fl
 
     At most `most` GB of them.
     """
-    arrays = folder.flattened("server", run.server)
+    arrays = files.flattened("server", run.server)
     count = len(place.ids)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * count / 1e9
     if size > most:
-        folder.write_arrays(path, arrays, {"clients": [], "round": run.round})
+        files.write_arrays(path, arrays, {"clients": [], "round": run.round})
         return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
                 f"to keep them: models_gb = {math.ceil(size)} under [train] in a spec")  # fmt: skip
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), run.params)
-    stacked = folder.named("personal", like)
-    with pieces.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
+    stacked = files.named("personal", like)
+    with files.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
         for name, array in arrays.items():
             put(name, 0, array)
         for models, who in engine.personal_groups(run, np.arange(count)):
-            for name, rows in folder.flattened("personal", models).items():
+            for name, rows in files.flattened("personal", models).items():
                 put(name, int(who[0]), rows)
     return None
 
@@ -250,11 +250,11 @@ def _look(engine: Simulation, run: Run, place: Arena, who: np.ndarray, split: Ex
 
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:
     known = np.flatnonzero(run.known)
-    arrays = {"known": known, **folder.flattened("server", run.server), **folder.flattened("flight", run.flight)}
-    rows = {name: leaf for name, leaf in folder.named("rows", run.rows).items() if len(leaf)}  # none are kept: no rows
+    arrays = {"known": known, **files.flattened("server", run.server), **files.flattened("flight", run.flight)}
+    rows = {name: leaf for name, leaf in files.named("rows", run.rows).items() if len(leaf)}  # none are kept: no rows
     like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
     about = {"round": run.round, "clock": run.clock, "curve": curve, "seconds": seconds}
-    with pieces.new_arrays(path, arrays | like, about) as put:
+    with files.new_arrays(path, arrays | like, about) as put:
         for name, array in arrays.items():
             put(name, 0, array)
         for name, leaf in rows.items():
@@ -263,14 +263,14 @@ def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -
 
 
 def _restored(path: Path, fresh: Run, engine: Simulation) -> tuple[Run, list[dict[str, float]], float]:
-    with pieces.opened(path) as (get, names, about):
+    with files.opened(path) as (get, names, about):
         known = get("known")
-        for name, leaf in folder.named("rows", fresh.rows).items():
+        for name, leaf in files.named("rows", fresh.rows).items():
             for some in parts(leaf, len(known)) if len(leaf) else ():
                 put_back(leaf, known[some], get(name, some.start, some.stop))
         fresh.known[known] = True
         arrays = {name: get(name) for name in names if not name.startswith("rows")}
-    server = on_devices(folder.unflattened("server", fresh.server, arrays), engine.mesh)
-    flight = on_devices(folder.unflattened("flight", fresh.flight, arrays), engine.mesh)
+    server = on_devices(files.unflattened("server", fresh.server, arrays), engine.mesh)
+    flight = on_devices(files.unflattened("flight", fresh.flight, arrays), engine.mesh)
     run = dataclasses.replace(fresh, round=about["round"], clock=about["clock"], server=server, flight=flight)
     return run, about["curve"], about["seconds"]

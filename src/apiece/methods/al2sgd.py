@@ -9,8 +9,8 @@ from jax import lax
 
 from apiece import tree
 from apiece.aggregate import plain_mean
+from apiece.client.descend import full_gradient
 from apiece.errors import UserError
-from apiece.local import full_gradient
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from jax import lax
 
 from apiece import tree
+from apiece.client.solve import slopes
 from apiece.errors import UserError
-from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
-from apiece.similarity import (
+from apiece.estimate.similarity import (
     apart,
     combine,
     gradient_and_error,
@@ -21,8 +21,8 @@ from apiece.similarity import (
     neighbours,
     separation,
     squared_distances,
-)  # fmt: skip
-from apiece.solve import slopes
+)
+from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 
 UNKNOWN = -1.0  # the b of two clients that were never seen together
 FOREVER = 2.0**30  # rounds

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece import tree
+from apiece.client.solve import slopes
 from apiece.errors import UserError
+from apiece.estimate.similarity import combine
 from apiece.protocol import Client, Cohort, Data, Loss, Method, Params, Reply, Server, Tree
-from apiece.similarity import combine
-from apiece.solve import slopes
 
 
 def all_for_one(

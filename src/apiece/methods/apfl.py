@@ -5,11 +5,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
+from apiece.client.descend import steps_taken
+from apiece.client.solve import slopes
 from apiece.errors import UserError
-from apiece.local import steps_taken
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
-from apiece.solve import slopes
 
 
 def apfl(

@@ -7,7 +7,7 @@ import optax
 
 from apiece import tree
 from apiece.aggregate import plain_mean
-from apiece.local import descend, toward
+from apiece.client.descend import descend, toward
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.wrap import fine_tuned
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import jax
 
-from apiece.local import descend, toward
+from apiece.client.descend import descend, toward
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 

@@ -11,8 +11,9 @@ from jax import lax
 
 from apiece import tree
 from apiece.aggregate import mean, plain_mean
+from apiece.client.descend import descend, toward
+from apiece.client.draw import FULL_CHUNK, whole
 from apiece.errors import UserError
-from apiece.local import FULL_CHUNK, descend, toward, whole
 from apiece.methods.fed_clup import theory_steps
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from apiece import tree
 from apiece.aggregate import mean
-from apiece.local import descend
+from apiece.client.descend import descend
 from apiece.protocol import Loss, Method, Tree
 
 

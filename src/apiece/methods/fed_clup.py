@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from apiece import tree
 from apiece.aggregate import plain_mean
+from apiece.client.descend import descend, toward
 from apiece.errors import UserError
-from apiece.local import descend, toward
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from apiece import tree
-from apiece.local import descend, toward
+from apiece.client.descend import descend, toward
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 

@@ -6,10 +6,10 @@ import jax
 
 from apiece import tree
 from apiece.aggregate import plain_mean
+from apiece.client.descend import full_gradient
+from apiece.client.solve import solve
 from apiece.errors import UserError, suggest
-from apiece.local import full_gradient
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
-from apiece.solve import solve
 from apiece.split import given, join, split
 from apiece.wrap import fine_tuned
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from apiece import tree
 from apiece.aggregate import plain_mean
+from apiece.client.descend import descend
 from apiece.errors import UserError
-from apiece.local import descend
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 
 

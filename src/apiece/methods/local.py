@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from apiece.local import descend
+from apiece.client.descend import descend
 from apiece.protocol import Loss, Method, Tree
 
 

@@ -4,9 +4,9 @@ import jax
 
 from apiece import tree
 from apiece.aggregate import plain_mean
+from apiece.client.solve import alternate, solve
 from apiece.methods.ffgg import ffgg, starts
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
-from apiece.solve import alternate, solve
 from apiece.split import given
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
+from apiece.client.solve import slopes
 from apiece.errors import UserError, suggest
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
-from apiece.solve import slopes
 from apiece.wrap import fine_tuned
 
 ORDERS = ("first", "free", "exact")

@@ -5,11 +5,11 @@ from functools import partial as bound
 import jax
 
 from apiece import tree
+from apiece.client.descend import descend
+from apiece.client.solve import alternate
 from apiece.errors import UserError, suggest
-from apiece.local import descend
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
-from apiece.solve import alternate
 from apiece.split import divide, given, join, paths, split
 
 ORDERS = ("together", "private_first", "alternate")

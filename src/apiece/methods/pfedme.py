@@ -7,7 +7,8 @@ from jax import lax
 
 from apiece import tree
 from apiece.aggregate import mean
-from apiece.local import draw, full_gradient, gradient, shuffler, toward
+from apiece.client.descend import full_gradient, gradient, toward
+from apiece.client.draw import draw, shuffler
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from apiece import tree
 from apiece.aggregate import plain_mean
-from apiece.local import descend, steps_taken
+from apiece.client.descend import descend, steps_taken
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 
 

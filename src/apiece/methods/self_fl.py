@@ -9,11 +9,11 @@ import numpy as np
 
 from apiece import tree
 from apiece.aggregate import mean
+from apiece.client.descend import descend
 from apiece.errors import UserError, suggest
-from apiece.local import descend
-from apiece.posterior import RULES, precision, pull, whole_steps, without
+from apiece.estimate.posterior import RULES, precision, pull, whole_steps, without
+from apiece.estimate.variance import bootstrap, moments, none_yet, number_type, observe, pooled, sandwich
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
-from apiece.variance import bootstrap, moments, none_yet, number_type, observe, pooled, sandwich
 
 ESTIMATORS = ("bootstrap", "sandwich", "welford")
 ROUNDING = 1e-6  # less than this part of all precisions is what rounding leaves to a client that is alone

@@ -28,6 +28,6 @@ def __getattr__(name: str) -> Any:
     """What torch modules need is loaded when it is asked for: it uses parts of JAX that others should not depend on."""
     if name not in TORCH:
         raise AttributeError(f"module 'apiece.models' has no attribute '{name}'")
-    from apiece.models import torch_module
+    from apiece.models.torch import module as torch_module
 
     return getattr(torch_module, name)

@@ -18,7 +18,7 @@ class Model(NamedTuple):
     """`init(key) -> params`, `apply(params, x) -> outputs` for a batch of examples.
 
     `features(params, x)`, of a model that has a last layer, is what that layer sees: what can be computed once and
-    kept when all below it stays as it is (`apiece.pretrain`).
+    kept when all below it stays as it is (`apiece.models.pretrain`).
 
     >>> constant = Model(init=lambda key: jnp.zeros(()), apply=lambda params, x: params + 0 * x[:, 0], name="constant")
     >>> constant.apply(jnp.array(2.0), jnp.ones((3, 4))).tolist()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from apiece.experiment.folder import plain, replacing
+from apiece.files import plain, replacing
 from apiece.report.figure import Figure, Panel, checked
 from apiece.report.page import TEMPLATES
 from apiece.report.panel import layout, panel_svg

@@ -6,7 +6,7 @@ from pathlib import Path
 import jinja2
 
 from apiece.errors import UserError
-from apiece.experiment.folder import replacing
+from apiece.files import replacing
 from apiece.report import tables
 from apiece.report.findings import findings
 from apiece.report.newcomers import newcomers_figure, newcomers_table

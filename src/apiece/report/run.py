@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from apiece.errors import UserError
-from apiece.experiment.folder import read_json
+from apiece.files import read_json
 from apiece.report.numbers import known
 
 

@@ -1,4 +1,4 @@
-"""The published experiments: each a module with data, methods, settings and claims as checks.
+"""The published experiments, a folder per paper: each a module with data, methods, settings and claims as checks.
 
 A module has a docstring, whose first line is its title, and `run(quick, watch) -> Reproduction`. `quick` takes a
 minute or two; the full settings are the published ones. Whether a claim holds is a result, not an error. Those in
@@ -13,24 +13,32 @@ from typing import Any
 import jax
 
 from apiece.errors import UserError, suggest
-from apiece.experiment.folder import write_json
+from apiece.files import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
 from apiece.reproduce.verdict import Claim, Reproduction, Watch
 
-SYNTHETIC = (
-    "asymptotics",
-    "fedclup-linear",
-    "fedclup-logistic",
-    "dynamic-lambda",
-    "self-fl-synthetic",
-    "all-for-all-mean",
-    "ffgg-quadratic",
-    "ffgg-async",
-    "ffgg-byzantine",
-)
-REAL: tuple[str, ...] = ("last-layer", "fedclup-images", "self-fl-images", "wake-word", "partial", "hospitals")
-NAMES = (*SYNTHETIC, *REAL)
+SYNTHETIC = {  # name -> its module, in the folder of its paper
+    "asymptotics": "tuned_averaging.asymptotics",
+    "fedclup-linear": "fedclup.linear",
+    "fedclup-logistic": "fedclup.logistic",
+    "dynamic-lambda": "fedclup.dynamic_lambda",
+    "self-fl-synthetic": "self_fl.synthetic",
+    "all-for-all-mean": "all_for_all.mean",
+    "ffgg-quadratic": "ffgg.quadratic",
+    "ffgg-async": "ffgg.asynchronous",
+    "ffgg-byzantine": "ffgg.byzantine",
+}
+REAL = {
+    "last-layer": "tuned_averaging.last_layer",
+    "fedclup-images": "fedclup.images",
+    "self-fl-images": "self_fl.images",
+    "wake-word": "self_fl.wake_word",
+    "partial": "ffgg.partial",
+    "hospitals": "cross_silo.hospitals",
+}
+MODULES = SYNTHETIC | REAL
+NAMES = tuple(MODULES)
 
 
 def title_of(name: str) -> str:
@@ -107,4 +115,4 @@ def module_of(name: str) -> Any:
     """The module behind a name."""
     if name not in NAMES:
         raise UserError(f"there is no reproduction '{name}': {suggest(name, NAMES)}")
-    return importlib.import_module(f"apiece.reproduce.{name.replace('-', '_')}")
+    return importlib.import_module(f"apiece.reproduce.{MODULES[name]}")

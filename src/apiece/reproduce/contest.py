@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from apiece.engines.costs import Costs
-from apiece.engines.simulation import Run, Simulation
+from apiece.engines.simulation.base import Run, Simulation
 from apiece.evaluate import interval, per_client
-from apiece.experiment import record, setup, trial
+from apiece.experiment import build as setup
+from apiece.experiment import record, trial
+from apiece.experiment.build import Arena
 from apiece.experiment.record import Trials
-from apiece.experiment.setup import Arena
 from apiece.experiment.spec import TrainSpec
 from apiece.experiment.trial import Outcome
 from apiece.protocol import Method

@@ -18,15 +18,7 @@ from scipy import optimize
 from apiece.theory import finite, plain
 from apiece.theory.domain import from_zero
 from apiece.theory.risk import Risk
-from apiece.theory.spectrum import (
-    IDENTITY,
-    Spectrum,
-    companion,
-    denominators,
-    ratio,
-    stieltjes,
-    zero_root,
-)
+from apiece.theory.spectrum import IDENTITY, Spectrum, companion, denominators, ratio, stieltjes, zero_root
 
 __all__ = ["IDENTITY", "Risk", "Spectrum", "best_lam", "best_risk", "centre", "ridge", "ridgeless", "risks",
            "stieltjes", "tuning_pays_below"]  # fmt: skip

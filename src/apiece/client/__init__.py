@@ -1,0 +1,1 @@
+"""What a client does with its data: draw a batch, descend, solve."""

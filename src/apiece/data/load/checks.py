@@ -1,0 +1,107 @@
+"""What must hold of clients, splits and labels before they are a federation; what does not is noted."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from apiece.data.federation import SPLITS
+from apiece.data.load.columns import as_texts
+from apiece.data.load.notes import ALIKE, SHOWN, Notes, listed, quoted
+from apiece.data.load.take import Part
+
+
+def large(
+    path: Path, client: np.ndarray, size: np.ndarray, min_size: int | None, notes: Notes, unit: str = "examples"
+) -> np.ndarray:
+    """Which rows are of clients that are not below min_size; `size` is what each row counts.
+
+    >>> large(Path("t.csv"), np.array([0, 0, 1]), np.ones(3), 2, Notes()).tolist()
+    [True, True, False]
+    """
+    enough = np.bincount(client, weights=size) >= (min_size or 0)
+    if not enough.any():
+        notes.problem("size", f"{path}: no client has the {min_size} {unit} that min_size asks for; lower it")
+    elif not enough.all():
+        notes.warnings.append(f"{(~enough).sum()} client(s) with fewer than {min_size} {unit} are left out")
+    return enough[client]
+
+
+def check_sizes(path: Path, client: np.ndarray, ids: np.ndarray, share: np.ndarray, notes: Notes) -> None:
+    """Every client has a row for each split.
+
+    >>> notes = Notes()
+    >>> check_sizes(Path("t.csv"), np.array([0]), np.array(["oslo"]), np.array([0.8, 0.0, 0.2]), notes)
+    >>> "than the 2 the split needs: 'oslo' (1)" in notes.problems[0]
+    True
+    """
+    need, sizes = int((share > 0).sum()), np.bincount(client)
+    small = np.flatnonzero(sizes < need)
+    if len(small):
+        who = ", ".join(f"{quoted(ids[i])} ({sizes[i]})" for i in small[:SHOWN])
+        more = f" and {len(small) - SHOWN} more" if len(small) > SHOWN else ""
+        notes.problem(
+            "size",
+            f"{path}: clients with fewer examples than the {need} the split needs: {who}{more}; give them more, "
+            f"change the shares, or leave them out with min_size={need} (-D min_size={need})",
+        )
+
+
+def check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarray, column: str, notes: Notes) -> None:
+    """Every client has training rows; that one has no others is a warning.
+
+    >>> notes = Notes()
+    >>> check_split(Path("t.csv"), np.array([0]), np.array(["oslo"]), np.array([2]), "part", notes)
+    >>> notes.problems
+    ["t.csv, column 'part': no train rows for 1 client(s): 'oslo'; give them some or remove the clients"]
+    """
+    for number, part in enumerate(SPLITS):
+        without = np.flatnonzero(np.bincount(client[split == number], minlength=len(ids)) == 0)
+        text = f"{path}, column '{column}': no {part} rows for {len(without)} client(s): {listed(ids[without])}"
+        if len(without) and part == "train":
+            notes.problem("size", f"{text}; give them some or remove the clients")
+        elif len(without):
+            notes.warnings.append(text)
+
+
+def check_labels(
+    parts: Sequence[Part],
+    y: np.ndarray,
+    classes: tuple[str, ...],
+    client: np.ndarray,
+    ids: np.ndarray,
+    split: np.ndarray,
+    trains: np.ndarray,
+    notes: Notes,
+) -> None:
+    """Labels that are tested but never trained, and clients that train on a single class."""
+    given = parts[0].names["split"]
+    trained = np.bincount(y[trains], minlength=len(classes)) > 0
+    for number, part in ((2, "test"), (1, "validation")):
+        strange = (split == number) & ~trained[y]
+        labels = np.unique(y[strange])
+        if len(labels) and given:
+            for c in labels[:ALIKE]:
+                where, who = _first_row(parts, classes[c]), quoted(ids[client[strange & (y == c)][0]])
+                notes.problem(
+                    "unknown label",
+                    f"{where}: label {quoted(classes[c])} is in {part} (client {who}) but never in train; "
+                    f"move a row with it to train or remove it",
+                )
+        elif len(labels):
+            which = listed([classes[c] for c in labels])
+            notes.warnings.append(
+                f"{len(labels)} label(s) with too few examples are in {part} but not in train: {which}"
+            )
+    pairs = np.unique(client[trains].astype(np.int64) * len(classes) + y[trains])
+    one = np.flatnonzero(np.bincount(pairs // len(classes), minlength=len(ids)) == 1)
+    if len(one):
+        notes.warnings.append(f"{len(one)} client(s) with a single class in train: {listed(ids[one])}")
+
+
+def _first_row(parts: Sequence[Part], label: str) -> str:
+    for part in parts:
+        rows = np.flatnonzero(as_texts(part.label) == label) if part.label is not None else np.zeros(0)
+        if len(rows):
+            return f"{part.table.file}, row {part.table.row(int(rows[0]))}, column '{part.names['label']}'"
+    return str(parts[0].table.file)

@@ -1,0 +1,178 @@
+"""From a table to the arrays of its examples: which columns are wanted, whether they are there, and what they hold."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from apiece.data.federation import SPLITS
+from apiece.data.load.columns import Column, feature_columns, is_number, key_array, text_column
+from apiece.data.load.notes import Notes, listed
+from apiece.data.load.read import Table
+from apiece.errors import suggest
+
+
+class Wanted(NamedTuple):
+    """What the user said: which columns are what, and what to do with them. The options are those of `load.inspect`."""
+
+    client: str | None = None
+    label: str | None = None
+    features: Sequence[str] | str | None = None
+    split: str | None = None
+    order: str | None = None
+    new: str | None = None
+    by_file: bool = False  # the file name is the client
+    task: str = "auto"
+    shares: tuple[float, ...] = (0.6, 0.2, 0.2)
+    min_size: int | None = None
+    gaps: bool = True  # missing values are filled, not refused
+    categorical: tuple[str, ...] = ()
+    max_levels: int = 50
+    length: int = 80
+    joined: bool = True  # the texts of a client are one text
+    standardize: bool = False
+    seed: int = 0
+
+    @property
+    def text(self) -> bool:
+        """Whether the examples are sequences of characters, which need no label."""
+        return self.task == "next_character"
+
+
+class Part(NamedTuple):
+    """The rows of one file; what is missing or wrong is None, and noted."""
+
+    table: Table
+    columns: list[Column] | None
+    label: np.ndarray | None
+    client: np.ndarray | None
+    split: np.ndarray | None
+    order: np.ndarray | None
+    new: np.ndarray | None
+    names: dict[str, str | None]  # of the label, client, split, order and new columns
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape of an example, column by column."""
+        return [column.values.shape[1:] for column in self.columns or []]
+
+
+def columns_agree(table: Table, first: Table, notes: Notes) -> bool:
+    """No column twice, and the same columns as in the first file of a folder."""
+    count, expected = Counter(table.names), Counter(first.names)
+    repeated = [name for name in count if count[name] > 1]
+    for name in repeated:
+        notes.problem("repeated", f"{table.file}: {count[name]} columns are called '{name}'; rename all but one")
+    lacking = [name for name in expected if name not in count]
+    extra = [name for name in count if name not in expected]
+    if lacking or extra:
+        said = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has also {listed(extra)}"] * bool(extra)
+        notes.problem(
+            "columns",
+            f"{table.file}: other columns than {first.file.name}: it {' and '.join(said)}; give all files the same",
+        )
+    return not (repeated or lacking or extra)
+
+
+def take(table: Table, wanted: Wanted, categorical: Collection[str], first: Part | None, notes: Notes) -> Part:
+    """The wanted columns of a table as arrays."""
+    names, chosen = chosen_names(table, wanted)
+    keys = {name for name in names.values() if name is not None}
+    if not _is_npz(table) and not keys.issubset(table.names):
+        if sum(bool(name.strip()) and is_number(name) for name in table.names) > len(table.names) / 2:
+            notes.problem("missing", f"{table.file}, row 1: numbers where the column names should be; add a header row")
+            return Part(table, None, None, None, None, None, None, names)
+        if wanted.features is None:  # a text among the other columns may be the very column that was not found
+            chosen = [name for name in chosen if table.column(name).dtype.kind not in "SUO"]
+    table, there = _present(table, names, chosen, notes)
+    if not chosen and keys <= there:
+        notes.problem("features", f"{table.file}: no column is left for the features beside client and label; add some")
+    if names["label"] in chosen:
+        notes.problem(
+            "features", f"{table.file}, column '{names['label']}': is label and feature; take it out of these"
+        )
+    if any(not name.strip() for name in there.intersection(chosen)):
+        notes.problem("features", f"{table.file}: a column has no name; name it in the header or remove it")
+    columns = None
+    if wanted.text and len(chosen) != 1:
+        notes.problem("features", f"{table.file}: texts are one column; name it with features")
+    elif wanted.text and there.issuperset(chosen):
+        columns = text_column(table, chosen[0], notes)
+    elif chosen and there.issuperset(chosen):
+        columns = feature_columns(table, chosen, notes, categorical=categorical, gaps=wanted.gaps)
+    values = {role: key_array(table, name, role, notes) if name in there else None for role, name in names.items()}
+    if wanted.by_file:
+        values["client"] = np.full(table.rows, table.file.stem, object)
+    part = Part(table, columns, **values, names=names)
+    if columns is None or first is None or first.columns is None or first.shapes == part.shapes:
+        return part
+    shape = lambda part: part.shapes[0] if len(part.shapes) == 1 else tuple(part.shapes)
+    notes.problem(
+        "shape",
+        f"{table.file}: an example has shape {shape(part)}, in {first.table.file.name} {shape(first)}; make them equal",
+    )
+    return part._replace(columns=None)
+
+
+def _is_npz(table: Table) -> bool:
+    return table.file.suffix.lower() == ".npz"
+
+
+def chosen_names(table: Table, wanted: Wanted) -> tuple[dict[str, str | None], list[str]]:
+    """The names of the label, client, split, order and new columns (None: there is none), and those of the features.
+
+    >>> from pathlib import Path
+    >>> table = Table(Path("t.csv"), ["client", "age", "label"], 0, lambda name: np.zeros(0), lambda i: i)
+    >>> chosen_names(table, Wanted())[1]
+    ['age']
+    """
+    names: dict[str, str | None] = {
+        "label": None if wanted.text else wanted.label or ("y" if _is_npz(table) else "label"),
+        "client": None if wanted.by_file else wanted.client or "client",
+        "split": wanted.split or ("split" if _holds_splits(table) else None),
+        "order": wanted.order,
+        "new": wanted.new,
+    }
+    if wanted.features is not None:
+        return names, [wanted.features] if isinstance(wanted.features, str) else list(wanted.features)
+    if wanted.text:
+        return names, ["text"]
+    others = {*names.values(), "client"} if wanted.by_file else set(names.values())
+    return names, ["x"] if _is_npz(table) else [name for name in table.names if name not in others]
+
+
+def _present(table: Table, names: dict[str, str | None], chosen: list[str], notes: Notes) -> tuple[Table, set[str]]:
+    """Which of the columns are there, with as many rows as the features have; the others are noted."""
+    existing, there = set(table.names), set()
+    if _is_npz(table):  # an archive may hold other arrays of other lengths: the examples say how many rows there are
+        lengths = [len(table.column(name)) for name in chosen if name in existing and table.column(name).ndim]
+        table = replace(table, rows=lengths[0] if lengths else table.rows)
+    for role, name in [*names.items(), *(("features", name) for name in chosen)]:
+        if name is None:
+            continue
+        if name not in existing:
+            _note_missing(table, role, name, notes)
+        elif _is_npz(table) and table.column(name).shape[:1] != (table.rows,):
+            said = f"shape {table.column(name).shape}, but '{chosen[0]}' has {table.rows} rows"
+            notes.problem("length", f"{table.file}, array '{name}': {said}; make them fit")
+        else:
+            there.add(name)
+    return table, there
+
+
+def _holds_splits(table: Table) -> bool:
+    if "split" not in table.names:
+        return False
+    values = table.column("split")
+    return values.ndim == 1 and {str(value) for value in values[:1000].tolist()} <= set(SPLITS)
+
+
+def _note_missing(table: Table, role: str, name: str, notes: Notes) -> None:
+    what = "array" if _is_npz(table) else "column"
+    remedy = suggest(name, table.names)
+    if not remedy.startswith("did"):
+        shown = ", ".join(table.names[:20]) + (f", ... ({len(table.names)} in all)" if len(table.names) > 20 else "")
+        remedy = f"name the {what} for {role}; there are: {shown}"
+    notes.problem("missing", f"{table.file}: no {what} '{name}' for {role}; {remedy}")

@@ -1,0 +1,210 @@
+"""A scan over arrivals: nobody waits for anybody.
+
+A journal (`world.arrivals`) says who starts from which version of the server and into which merge the reply goes. A
+step of the scan starts clients, whose replies are computed at once and put aside; then, if it is time, it merges the
+replies that have arrived, each with its delay in server versions. A round is a merge.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from apiece import tree
+from apiece.engines.contact import Build, Keys, keys, visit
+from apiece.engines.simulation.base import Run, Simulation, Stage, round_up, touched_rows
+from apiece.engines.simulation.division import divided, on_devices
+from apiece.engines.world.arrivals import Arrivals, Journal
+from apiece.errors import UserError
+from apiece.protocol import Cohort, Params, Tree
+
+
+class Itinerary(NamedTuple):
+    """A journal as steps of a scan: each job's step, wave and place among the replies on their way."""
+
+    journal: Journal
+    wave: np.ndarray  # 1, 2, ... for a client that starts again from the same version
+    slot: np.ndarray
+    by_merge: np.ndarray  # jobs in the order of their merges
+
+
+class Asynchronous(Simulation):
+    """Runs a method reply by reply.
+
+    Args:
+        build, x, y, offsets, population, weights, stateless, mode, devices: as for every `Simulation`.
+        arrivals: when replies come: `Speeds`, `Delays` or `Recorded`. block: steps a compiled call, at most.
+    """
+
+    def __init__(
+        self, build: Build, x: Tree, y: Tree, offsets: np.ndarray, *, arrivals: Arrivals, block: int = 64, **how: Any
+    ) -> None:
+        super().__init__(build, x, y, offsets, **how)
+        self.arrivals, self.block = arrivals, block
+        self.replies = arrivals.in_flight()
+        self._itineraries: dict[int, Itinerary] = {}
+        self._block = jax.jit(self._run_block, donate_argnames=("rows", "flight"))
+
+    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
+        """A run before its first reply."""
+        run = super().start(init, seed, hyper)
+        method = self.build(run.hyper, 0)
+
+        def reply() -> Tree:
+            place = dict(ids=0, starts=0, sizes=1)
+            contact = self._contact(method, self._stage(run), place)
+            client = method.enroll(run.params, *contact)
+            return visit(method, run.params, False, client, *contact)[1]
+
+        blank = lambda leaf: np.zeros((self.replies + 1, *leaf.shape), leaf.dtype)  # and a spare one
+        return dataclasses.replace(run, flight=on_devices(jax.tree.map(blank, jax.eval_shape(reply)), self.mesh))
+
+    def advance(self, run: Run, rounds: int) -> Run:
+        """The run `rounds` merges later. `run` itself must not be used any more: its memory is reused."""
+        if not rounds:
+            return run
+        last = run.round + rounds
+        plan = self._itinerary(run.seed, last)
+        steps = self._steps(plan, run.round, last)
+        # The first versions start everybody who is to be at work, later ones only who follows: two widths.
+        early = [step for step in steps if step[0] == 0]
+        for part in (early, steps[len(early) :]):
+            width = max((len(jobs) for _, jobs, _ in part), default=1)
+            width = round_up(max(width, self.arrivals.buffer), self.mesh.size)
+            block = self._at_once(run, self.block, width)
+            for first in range(0, len(part), block):
+                run = self._advance_block(run, plan, part[first : first + block], width, block)
+        return dataclasses.replace(run, round=last, clock=float(plan.journal.clock[last - 1]))
+
+    def visits(self, run: Run) -> int:
+        """How many visits a client has made on average so far; at least one."""
+        return max(1, round(run.round * self.arrivals.buffer / self.population))
+
+    def visited(self, run: Run) -> np.ndarray:
+        """How many visits each client has made so far."""
+        if not run.round:
+            return np.zeros(self.population, np.int64)
+        journal = self._itinerary(run.seed, run.round).journal
+        return np.bincount(journal.client[journal.start < run.round], minlength=self.population)
+
+    # The plan, on the host.
+
+    def _itinerary(self, seed: int, merges: int) -> Itinerary:
+        known = self._itineraries.get(seed)
+        if known is None or len(known.journal.clock) < merges:
+            ahead = merges if known is None else max(merges, 2 * len(known.journal.clock))
+            journal = self.arrivals.journal(seed, self.population, ahead)
+            if len(journal.clock) < merges:
+                raise UserError(f"the record of arrivals ends after {len(journal.clock)} merges; {merges} are needed")
+            known = self._itineraries[seed] = itinerary(journal, self.replies)
+        return known
+
+    @staticmethod
+    def _steps(plan: Itinerary, first: int, last: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """(version, jobs that start, jobs that are then merged) from one version to another."""
+        journal, steps = plan.journal, []
+        begins = np.searchsorted(journal.start, np.arange(first, last + 1))
+        merged = journal.merge[plan.by_merge]
+        ends = np.searchsorted(merged, np.arange(first, last + 1))
+        nothing = np.zeros(0, int)
+        for k, version in enumerate(range(first, last)):
+            jobs = np.arange(begins[k], begins[k + 1])
+            waves = [jobs[plan.wave[jobs] == w] for w in range(int(plan.wave[jobs].max(initial=0)) + 1)]
+            steps += [(version, wave, nothing) for wave in waves[:-1]]
+            steps.append((version, waves[-1], plan.by_merge[ends[k] : ends[k + 1]]))
+        return steps
+
+    def _advance_block(self, run: Run, plan: Itinerary, steps: list, width: int, block: int) -> Run:
+        journal = plan.journal
+        shape, room = (block, width), (block, self.arrivals.buffer)
+        rows_at_most = 0 if self.stateless else min(self.population, block * width)
+        columns: dict[str, np.ndarray] = {
+            "version": np.array([version for version, _, _ in steps] + [0] * (block - len(steps)), np.int32),
+            "merges": np.array([len(arrived) > 0 for _, _, arrived in steps] + [False] * (block - len(steps))),
+        }
+        ids, job = np.zeros(shape, np.int32), np.full(shape, -1)
+        arrived = np.full(room, -1)
+        for k, (_, jobs, merged) in enumerate(steps):
+            ids[k, : len(jobs)], job[k, : len(jobs)] = journal.client[jobs], jobs
+            arrived[k, : len(merged)] = merged
+        there, back = job >= 0, arrived >= 0
+        present = there & (self.train.sizes[ids] > 0)
+        touched, slots = touched_rows(ids, rows_at_most == self.population)
+        dispatch = dict(
+            ids=ids,
+            slots=np.where(present, slots, rows_at_most).astype(np.int32),
+            present=present,
+            wave=np.where(there, plan.wave[job], 0).astype(np.int32),
+            starts=self.train.starts[ids],
+            sizes=self.train.sizes[ids],
+        )
+        whose = np.where(back, journal.client[arrived], 0).astype(np.int32)
+        late = np.where(back, journal.merge[arrived] - journal.start[arrived], 0).astype(np.int32)
+        columns |= dict(
+            aside=np.where(there, plan.slot[job], self.replies).astype(np.int32),
+            back=np.where(back, plan.slot[arrived], self.replies).astype(np.int32),
+            whose=whose,
+            late=late,
+            weight=np.where(back, self._weights(whose), 0).astype(np.float32),
+        )
+        rows, known = self._lent(run, touched, rows_at_most)
+        server, rows, known, flight = self._block(
+            run.server, rows, known, run.flight, self._stage(run), keys(run.seed), columns, dispatch
+        )
+        self._returned(run, touched, rows, known)
+        return dataclasses.replace(run, server=server, flight=flight)
+
+    # The compiled program.
+
+    def _run_block(
+        self, server: Tree, rows: Tree, known: Any, flight: Tree, stage: Stage, streams: Keys, plan: dict, who: dict
+    ) -> tuple:
+        everyone = divided(self._work, self.mesh, rows=1, whole=3)
+        everywhere = NamedSharding(self.mesh, P())
+        plan, who = lax.with_sharding_constraint((plan, who), everywhere)
+
+        def merged(server: Tree, replies: Tree, plan: dict) -> Tree:
+            cohort = Cohort(plan["whose"], plan["weight"], plan["late"], jnp.int32(self.population))
+            key = jax.random.fold_in(streams.server, plan["version"])
+            return self.build(stage.hyper, plan["version"]).merge(server, replies, cohort, key)
+
+        def step(state: tuple, now: tuple) -> tuple:
+            (server, rows, known, flight), (plan, who) = state, now
+            here = stage._replace(server=server, stream=streams.client, round=plan["version"])
+            clients, replies = everyone(who, rows, known, here)
+            flight = tree.put(flight, plan["aside"], replies)
+            rows, known = self._remembered(rows, known, who["slots"], clients)
+            arrived = tree.take(flight, plan["back"])
+            counts = plan["merges"] & (plan["weight"] > 0).any()
+            server = lax.cond(counts, merged, lambda server, replies, plan: server, server, arrived, plan)
+            return lax.with_sharding_constraint((server, rows, known, flight), everywhere), None
+
+        return lax.scan(step, (server, rows, known, flight), (plan, who))[0]
+
+
+def itinerary(journal: Journal, room: int) -> Itinerary:
+    """Waves and places: a job holds a place from its start to its merge; a freed one is taken again.
+
+    >>> journal = Journal(np.array([3, 1, 3]), np.array([0, 0, 1]), np.array([0, 2, 1]), np.arange(3.0))
+    >>> itinerary(journal, 2).slot.tolist()
+    [0, 1, 0]
+    """
+    wave, slot = np.zeros(len(journal.client), int), np.zeros(len(journal.client), int)
+    by_merge = np.argsort(journal.merge, kind="stable")
+    free, freed, version = list(range(room)), 0, 0
+    seen: dict[int, int] = {}
+    for job, (client, start) in enumerate(zip(journal.client, journal.start, strict=True)):
+        if start > version:
+            version, seen = start, {}
+        while freed < len(by_merge) and journal.merge[by_merge[freed]] < start:
+            free.append(int(slot[by_merge[freed]]))
+            freed += 1
+        wave[job] = seen[client] = seen.get(client, -1) + 1
+        slot[job] = free.pop(0)
+    return Itinerary(journal, wave, slot, by_merge)

@@ -1,0 +1,135 @@
+"""A whole run of rounds in compiled blocks.
+
+A block is one call of one compiled program: a scan over rounds; in each, the cohort's clients are divided over the
+devices (`shard_map`), and each device goes through its share one by one (on a CPU, where that is fastest: both cores
+busy, no padding, any number of steps) or all at once (`vmap`, on an accelerator).
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from apiece import tree
+from apiece.engines.contact import Build, Keys, keys
+from apiece.engines.simulation.base import Run, Simulation, Stage, round_up, touched_rows
+from apiece.engines.simulation.division import divided
+from apiece.engines.world.cohort import Participation
+from apiece.engines.world.faults import Faults
+from apiece.protocol import Cohort, Tree
+
+
+class Vectorized(Simulation):
+    """Runs a method in rounds: a cohort is drawn, works, and is merged.
+
+    Args:
+        build, x, y, offsets, population, weights, stateless, mode, devices: as for every `Simulation`.
+        participation: who takes part. faults: who then fails to. block: rounds a compiled call, or fewer if
+            the states that so many rounds touch are large.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        x: Tree,
+        y: Tree,
+        offsets: np.ndarray,
+        *,
+        participation: Participation | None = None,
+        faults: Faults | None = None,
+        block: int = 10,
+        **how: Any,
+    ) -> None:
+        super().__init__(build, x, y, offsets, **how)
+        self.participation = participation or Participation()
+        self.faults = faults or Faults()
+        self.block = block
+        self.places = round_up(self.participation.places(self.population), self.mesh.size)
+        self._block = jax.jit(self._run_block, donate_argnames="rows")
+
+    def advance(self, run: Run, rounds: int) -> Run:
+        """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
+        last, block = run.round + rounds, self._at_once(run, self.block, self.places)
+        while run.round < last:
+            run = self._advance_block(run, min(block, last - run.round), block)
+        return run
+
+    def visits(self, run: Run) -> int:
+        """How many visits a client has made on average so far; at least one."""
+        share = self.participation.probability or self.participation.places(self.population) / self.population
+        return max(1, round(run.round * share))
+
+    def visited(self, run: Run) -> np.ndarray:
+        """How many visits each client has made so far."""
+        count = np.zeros(self.population, np.int64)
+        for r in range(run.round):
+            ids = self.participation.draw(run.seed, r, self.population)
+            count[ids[self.faults.draw(run.seed, r, ids, self.population).works]] += 1
+        return count
+
+    def working_rows(self, block: int) -> int:
+        """How many clients' states so many rounds need at most."""
+        return 0 if self.stateless else min(self.population, block * self.places)
+
+    def _advance_block(self, run: Run, rounds: int, block: int) -> Run:
+        ids, present, weight, took = self._plan(run.seed, run.round, rounds, block)
+        working = self.working_rows(block)
+        touched, slots = touched_rows(ids, working == self.population)
+        # Absent places point at one spare row, so that they never write over a client's.
+        slots = np.where(present, slots, working).astype(np.int32)
+        rows, known = self._lent(run, touched, working)
+        round = run.round + np.arange(block, dtype=np.int32)
+        place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
+        plan = dict(round=round, played=present.any(1), ids=ids, slots=slots, present=present, weight=weight, **place)
+        server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
+        self._returned(run, touched, rows, known)
+        return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
+
+    def _plan(self, seed: int, first: int, rounds: int, block: int) -> tuple:
+        """[block, places]: who, whether it works, and how much its reply counts; what is not used is absent.
+
+        And how long the rounds take.
+        """
+        ids = np.zeros((block, self.places), np.int32)
+        present = np.zeros(ids.shape, bool)
+        weight = np.zeros(ids.shape, np.float32)
+        took = 0.0
+        for r in range(rounds):
+            drawn = self.participation.draw(seed, first + r, self.population)
+            fate, here = self.faults.draw(seed, first + r, drawn, self.population), slice(len(drawn))
+            ids[r, here] = drawn
+            present[r, here] = fate.works & (self.train.sizes[drawn] > 0)
+            weight[r, here] = np.where(present[r, here] & fate.counts, self._weights(drawn), 0)
+            took += fate.duration
+        return ids, present, weight, took
+
+    def _run_block(self, server: Tree, rows: Tree, known: Any, stage: Stage, streams: Keys, plan: dict) -> tuple:
+        everyone = divided(self._work, self.mesh, rows=1, whole=3)
+        # Left to itself, XLA divides the plan as the clients are and then has to collect it again, round by round.
+        everywhere = NamedSharding(self.mesh, P())
+        plan = lax.with_sharding_constraint(plan, everywhere)
+
+        def play(state: tuple, plan: dict) -> tuple:
+            server, rows, known = state
+            round, weight = plan["round"], lax.with_sharding_constraint(plan["weight"], everywhere)
+            now = stage._replace(server=server, stream=streams.client, round=round)
+            who = {name: plan[name] for name in ("ids", "slots", "present", "starts", "sizes")}
+            clients, replies = everyone(who, rows, known, now)
+            cohort = Cohort(plan["ids"], weight, jnp.zeros(self.places, jnp.int32), jnp.int32(self.population))
+            merge_key = jax.random.fold_in(streams.server, round)
+            merged = self.build(stage.hyper, round).merge(server, replies, cohort, merge_key)
+            # With stragglers there are rounds in which clients work and nobody's reply counts.
+            server = merged if self.faults.none else tree.where((weight > 0).any(), merged, server)
+            server = lax.with_sharding_constraint(server, everywhere)
+            return server, *self._remembered(rows, known, plan["slots"], clients)
+
+        def step(state: tuple, plan: dict) -> tuple:
+            # Rounds beyond the last one fill the block up, so that every block is the same program.
+            return lax.cond(plan["played"], play, lambda state, plan: state, state, plan), None
+
+        return lax.scan(step, (server, rows, known), plan)[0]

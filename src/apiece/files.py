@@ -1,0 +1,223 @@
+"""All that touches the disk: every file is written whole or not at all, so that a killed run can be continued."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from apiece.errors import UserError
+from apiece.protocol import Tree
+from apiece.split import path_name
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "a.txt") as temporary:
+    ...         _ = temporary.write_text("whole")
+    ...     (Path(folder) / "a.txt").read_text()
+    'whole'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON, indented, with NaN and infinity as null (JSON has neither).
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_json(Path(folder) / "a.json", {"x": float("nan")})
+    ...     read_json(Path(folder) / "a.json")
+    {'x': None}
+    """
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file; a `UserError` names a damaged one."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
+
+
+def plain(value: Any) -> Any:
+    """NumPy numbers, arrays and tuples as what JSON knows.
+
+    >>> plain({"a": np.float32(1.5), "b": (1, np.nan)})
+    {'a': 1.5, 'b': [1, None]}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
+    """Named arrays and a JSON description in one safetensors file."""
+    whole = {name: np.asarray(value, order="C") for name, value in arrays.items()}  # a single number stays one
+    with replacing(path) as temporary:
+        safetensors.numpy.save_file(whole, temporary, {"json": json.dumps(plain(about))})
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(arrays, description) of a file from `write_arrays`.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_arrays(Path(folder) / "a", {"x": np.ones(2)}, {"round": 3})
+    ...     read_arrays(Path(folder) / "a")
+    ({'x': array([1., 1.])}, {'round': 3})
+    """
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            return arrays, json.loads(file.metadata()["json"])
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
+
+
+def named(prefix: str, tree: Tree) -> dict[str, Any]:
+    """A tree's leaves as they are, by path.
+
+    >>> named("model", {"out": {"w": 1}})
+    {'model/out/w': 1}
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join([prefix, path_name(path)] if path else [prefix]): leaf for path, leaf in leaves}
+
+
+def flattened(prefix: str, tree: Tree) -> dict[str, np.ndarray]:
+    """A tree's leaves by path, for `write_arrays`.
+
+    >>> list(flattened("model", {"out": {"w": np.ones(1)}}))
+    ['model/out/w']
+    """
+    return {name: np.asarray(leaf) for name, leaf in named(prefix, tree).items()}
+
+
+def unflattened(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tree:
+    """The tree, shaped like `example`, of arrays that `flattened` named.
+
+    >>> unflattened("m", {"w": 0}, {"m/w": np.ones(1)})
+    {'w': array([1.])}
+    """
+    names = named(prefix, example)
+    return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
+
+
+def new_folder(path: Path) -> Path:
+    """An empty folder for a run; one that holds anything is never overwritten."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        hint = f"continue it with: apiece resume {path}" if (path / "spec.toml").exists() else "choose another name"
+        raise UserError(
+            f"the output folder '{path}' already exists; nothing was written. Give another --out, or {hint}"
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the output folder '{path}' cannot be made: {error}") from None
+    return path
+
+
+def next_free(path: Path) -> Path:
+    """`path` with the first number behind it that is not taken.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / "run-1").mkdir()
+    ...     next_free(Path(folder) / "run").name
+    'run-2'
+    """
+    number = 1
+    while (free := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return free
+
+
+# Arrays that are too large to hold at once, in a safetensors file: written and read some rows at a time.
+
+Put = Callable[[str, int, np.ndarray], None]  # (name, first row, rows): a whole array begins at row 0
+KINDS = {"f": "F", "i": "I", "u": "U"}
+
+
+@contextlib.contextmanager
+def new_arrays(path: Path, like: dict[str, Any], about: dict[str, Any]) -> Iterator[Put]:
+    """A file as `write_arrays` makes it, of arrays of the shapes and dtypes that `like` has.
+
+    What is not put is zero. As every file of a run, it is there as a whole when the block ends well, or not at all.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     file = Path(place, "a.safetensors")
+    ...     with new_arrays(file, {"w": np.empty((3, 2), np.int32), "n": np.empty((), bool)}, {"round": 5}) as put:
+    ...         put("w", 1, np.array([[1, 2], [3, 4]], np.int32))
+    ...         put("n", 0, np.array(True))
+    ...     arrays, about = read_arrays(file)
+    >>> arrays["w"].tolist(), arrays["n"].tolist(), about
+    ([[0, 0], [1, 2], [3, 4]], True, {'round': 5})
+    """
+    head: dict[str, Any] = {"__metadata__": {"json": json.dumps(plain(about))}}
+    end = 0
+    for name, array in sorted(like.items(), key=lambda item: -np.dtype(item[1].dtype).itemsize):  # keeps them aligned
+        begin, end = end, end + _bytes(array.shape, array.dtype)
+        head[name] = {"dtype": _kind(array.dtype), "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+        def put(name: str, first: int, rows: np.ndarray) -> None:
+            array = like[name]
+            assert rows.dtype == array.dtype and rows.shape[1:] == tuple(array.shape[1:])
+            file.seek(8 + len(text) + head[name]["data_offsets"][0] + first * _bytes(array.shape[1:], array.dtype))
+            file.write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
+
+        yield put
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[Callable[..., np.ndarray], list[str], dict[str, Any]]]:
+    """(get, names, description) of a file: `get(name)` is an array, `get(name, first, last)` some of its rows."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {})["json"])
+            rows = lambda name, first, last: file.get_slice(name)[first:last]
+            get = lambda name, *some: rows(name, *some) if some else file.get_tensor(name)
+            yield get, list(file.keys()), about
+    except (safetensors.SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
+
+
+def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
+def _kind(dtype: Any) -> str:
+    dtype = np.dtype(dtype)
+    return "BOOL" if dtype.kind == "b" else f"{KINDS[dtype.kind]}{8 * dtype.itemsize}"

@@ -1,0 +1,1 @@
+"""A `torch.nn.Module` as a model of this library."""

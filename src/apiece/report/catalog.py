@@ -1,0 +1,90 @@
+"""The catalog and the sources, described from their own signatures and docstrings."""
+
+import inspect
+from typing import Any
+
+import jax
+
+from apiece.data import SOURCES
+from apiece.engines.costs import Costs, costs
+from apiece.errors import UserError
+from apiece.experiment.build import federation_of, model_of
+from apiece.experiment.spec import make_spec
+from apiece.methods import CATALOG
+from apiece.methods.options import bind, options_of
+from apiece.models import objective
+from apiece.protocol import Loss, Params
+
+
+def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """(a row per method, or of one, and the model's name): what it is, keeps and sends, for a spec's model and data.
+
+    >>> rows, model = catalog()
+    >>> model, rows[1]["name"], rows[1]["bytes_up"]
+    ('softmax 64-10', 'fed_avg', 2600)
+    """
+    chosen = {name: options_of(name) for name in (CATALOG if only is None else [only])}
+    spec = make_spec({**(values or {}), "methods": {}})
+    federation = federation_of(spec.data)
+    model = model_of(spec.model, federation)
+    loss = objective(model, federation.task).loss
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), params)
+    example = (federation.train.x[:1], federation.train.y[:1])
+    size = int(federation.train.sizes.max())
+    rows = []
+    for name, options in chosen.items():
+        text = inspect.getdoc(CATALOG[name]) or ""
+        spent = _costs(name, {}, federation.clients, loss, params, example, size)
+        rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
+                     "options": options, **facts(text), **spent._asdict()})  # fmt: skip
+    return rows, model.name
+
+
+def _costs(
+    name: str, given: dict[str, Any], clients: int, loss: Loss, params: Params, example: Any, size: int
+) -> Costs:
+    build, hyper = bind(name, loss, given, population=clients)
+    try:
+        return costs(build(hyper, 0), params, example, size)
+    except UserError:
+        # A split that needs a deeper model than this one: with the biases private, it fits any.
+        if "private" not in options_of(name) or given:
+            raise
+        return _costs(name, {"private": "b"}, clients, loss, params, example, size)
+
+
+FACTS = ("Solves", "Sent", "Kept", "Forgetting", "Guarantee", "Reference")
+
+
+def facts(text: str) -> dict[str, str]:
+    """The labelled lines of a method's docstring; a line that is indented goes on with the one before.
+
+    >>> facts("A method.\\n\\nSolves: min f\\n  over x.\\nSent: nothing.\\n\\nAnd more.")
+    {'Solves': 'min f over x.', 'Sent': 'nothing.'}
+    """
+    found: dict[str, str] = {}
+    label = ""
+    for line in text.splitlines():
+        name, colon, rest = line.partition(": ")
+        if colon and name in FACTS:
+            label, found[name] = name, rest.strip()
+        elif label and line.startswith("  ") and line.strip():
+            found[label] += " " + line.strip()
+        else:
+            label = ""
+    return found
+
+
+def sources() -> list[dict[str, Any]]:
+    """A row per data source: name, one line, options with defaults.
+
+    >>> sources()[0]["name"]
+    'digits'
+    """
+    rows = []
+    for name, make in SOURCES.items():
+        parameters = inspect.signature(make).parameters.values()
+        summary = (inspect.getdoc(make) or "").splitlines()[0]
+        rows.append({"name": name, "summary": summary, "options": {p.name: p.default for p in parameters}})
+    return rows

@@ -1,0 +1,1 @@
+"""Few, fixed clients with tables: no paper's experiment, our own."""

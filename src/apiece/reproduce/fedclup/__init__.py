@@ -1,0 +1,1 @@
+"""FedCLUP: personalization against communication."""

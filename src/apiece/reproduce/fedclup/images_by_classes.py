@@ -1,0 +1,117 @@
+"""Pictures of ten classes dealt to clients that hold a few classes each, and who is right on all ten."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from apiece.data.load.read import read
+from apiece.data.partition import partitioned
+from apiece.data.sources.real import file_of
+from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.simulation.score import Examples
+from apiece.experiment import build as setup
+from apiece.experiment.build import Arena
+from apiece.experiment.spec import ModelSpec
+
+SHARES = (1 / 2, 1 / 6, 1 / 3)
+
+
+class Task(NamedTuple):
+    """A file of pictures, the model for them, and how many clients with how many examples there are.
+
+    `half`: pictures at half their height and width. `examples`: a client's, for training, validation and test together.
+    """
+
+    file: str
+    model: str
+    options: dict[str, Any]
+    half: bool
+    clients: int
+    examples: int
+
+    @property
+    def train(self) -> int:
+        """A client's examples to train on."""
+        return round(SHARES[0] * self.examples)
+
+
+def arena_of(task: Task, held: int, seed: int = 0, like: Arena | None = None) -> Arena:
+    """The task's pictures among clients that hold so many classes each, with its model, or with that of another arena.
+
+    The seed chooses the pictures, who holds which, and which of them test.
+    """
+    x, y, names = pictures(file_of(task.file))
+    chosen = balanced(y, task.clients * task.examples, seed)
+    x = halved(x[chosen]) if task.half else x[chosen]
+    federation = partitioned(
+        x, y[chosen], task.clients, "by_classes", k=held, name=task.file, classes=names, shares=SHARES, seed=seed
+    )
+    if like is not None:
+        return setup.arena(federation, like.model, like.objective)
+    return setup.arena(federation, setup.model_of(ModelSpec(name=task.model, options=task.options), federation))
+
+
+@lru_cache(maxsize=1)
+def pictures(file: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """(x, y, names of the classes) of a file with x_train, y_train, x_test, y_test; both parts together."""
+    table = read(file)
+    x, y = (np.concatenate([table.column(f"{name}_train"), table.column(f"{name}_test")]) for name in ("x", "y"))
+    names = table.column("classes").tolist() if "classes" in table.names else range(int(y.max()) + 1)
+    return x, y.astype(np.int32), tuple(map(str, names))
+
+
+def balanced(y: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+    """Random rows, `count` in all, as many of each class as of any other.
+
+    >>> y = np.array([0, 1, 0, 1, 1, 1])
+    >>> np.bincount(y[balanced(y, 4)]).tolist()
+    [2, 2]
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    classes = np.unique(y)
+    return np.sort(np.concatenate([order[y[order] == c][: count // len(classes)] for c in classes]))
+
+
+def halved(x: np.ndarray) -> np.ndarray:
+    """Pictures at half their height and width: the mean of every 2x2 pixels.
+
+    >>> halved(np.array([[[0, 4], [8, 12]]], np.uint8)).tolist()
+    [[[6]]]
+    """
+    rows, columns = x.shape[1] // 2, x.shape[2] // 2
+    blocks = x.reshape(len(x), rows, 2, columns, 2, *x.shape[3:])
+    return np.rint(blocks.mean((2, 4))).astype(x.dtype)
+
+
+def on_all_classes(place: Arena) -> Callable[[Simulation, Run], np.ndarray]:
+    """(engine, run) -> [clients]: how often each client's model is right on everybody's test pictures together."""
+    judged = _on_everybodys(place, "test")
+    return lambda engine, run: 1 - judged(engine, run)[1]
+
+
+def validated_on_all_classes(place: Arena) -> Callable[[Simulation, Run], tuple[float, float]]:
+    """(engine, run) -> (loss, error): the clients' mean on everybody's validation pictures together."""
+    judged = _on_everybodys(place, "validation")
+
+    def means(engine: Simulation, run: Run) -> tuple[float, float]:
+        losses, mistakes = judged(engine, run)
+        return float(losses.mean()), float(mistakes.mean())
+
+    return means
+
+
+def _on_everybodys(place: Arena, part: str) -> Callable[[Simulation, Run], tuple[np.ndarray, np.ndarray]]:
+    """(engine, run) -> (losses, errors) [clients] of each client's model on a split of everybody's."""
+    x, y, offsets = place.splits[part]
+    starts, sizes = np.zeros(place.population, np.int32), np.full(place.population, offsets[-1], np.int32)
+    everybody = {part: Examples(x, y, starts, sizes)}
+
+    def judged(engine: Simulation, run: Run) -> tuple[np.ndarray, np.ndarray]:
+        losses, mistakes = engine.outcomes(run, np.arange(place.population), place.objective.outcomes, everybody)[part]
+        means = [values.reshape(place.population, -1).mean(1, dtype=np.float64) for values in (losses, mistakes)]
+        return means[0], means[1]
+
+    return judged

@@ -1,0 +1,1 @@
+"""FFGG: partial personalization that survives delay and lies."""

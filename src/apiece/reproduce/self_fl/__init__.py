@@ -1,0 +1,1 @@
+"""Self-FL: personalization driven by uncertainty."""

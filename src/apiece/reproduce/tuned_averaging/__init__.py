@@ -1,0 +1,1 @@
+"""Fine-tuned and ridge-tuned averaging (Cheng, Chadha and Duchi 2021)."""

@@ -1,0 +1,281 @@
+"""The lines of the contract (`apiece.protocol`) as programs: a check raises AssertionError when a method breaks it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apiece import tree
+from apiece.protocol import Data, Params, Reply, Tree
+from apiece.testing.case import CLASSES, ENGINES, FIRST_EVERYBODY, POPULATION, SIZES, Case, cohort_of
+from apiece.testing.same import ROUNDING, check_finite, check_like, check_outcomes, check_same, check_shapes
+
+
+class Check(NamedTuple):
+    """A line of the contract as a program: `run(case, engine)` raises AssertionError when the method breaks it."""
+
+    line: int
+    name: str
+    sentence: str
+    engines: tuple[str, ...]
+    run: Callable[[Case, str], None]
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def _contract(line: int, engines: tuple[str, ...] = ENGINES) -> Callable:
+    """Registers a check; its docstring is the sentence that the method must keep."""
+
+    def register(run: Callable[[Case, str], None]) -> Callable[[Case, str], None]:
+        sentence = " ".join((run.__doc__ or "").split())
+        CHECKS[run.__name__] = Check(line, run.__name__, sentence, engines, run)
+        return run
+
+    return register
+
+
+# First what needs no engine, so that an engine never stumbles over what could have been named.
+
+
+@_contract(1, ("functions",))
+def states_keep_their_shapes(case: Case, engine: str) -> None:
+    """A state comes out with the structure, shapes and dtypes it went in with."""
+    with jax.enable_x64(False):
+        check_shapes("in float32", case.shapes())
+    with jax.enable_x64(True):
+        check_shapes("in float64", case.shapes(np.float64))
+
+
+@_contract(3, ("functions",))
+def message_draws_nothing(case: Case, engine: str) -> None:
+    """A message is a view of the state: it draws nothing and changes nothing."""
+    method = case.build(case.hyper, 0)
+    server = method.init(case.params, jax.random.key(0))
+    before = jax.tree.map(np.array, server)
+    for i in (0, 3):
+        first, second = (method.message(server, jnp.int32(i)) for _ in range(2))
+        check_same(f"the second message to client {i}", second, first)
+        check_same(f"the compiled message to client {i}", jax.jit(method.message)(server, jnp.int32(i)), first)
+    check_same("the server after it wrote messages", server, before)
+
+
+@_contract(1, ("functions",))
+def hyper_parameters_may_be_traced(case: Case, engine: str) -> None:
+    """Hyper-parameters may be traced, and their dtype is not the model's."""
+    case.shapes(traced=case.hyper)
+    with jax.enable_x64(True):
+        strong = {name: jnp.asarray(value, np.float64) for name, value in case.hyper.items()}
+        check_shapes("beside float64 hyper-parameters", case.shapes(np.float32, traced=strong))
+
+
+@_contract(2, ("functions",))
+def message_and_reply_are_the_only_channel(case: Case, engine: str) -> None:
+    """A server function sees no data and no client state: message and reply are the only channel."""
+    replies = jax.tree.map(lambda leaf: jnp.ones((2, *leaf.shape), leaf.dtype), case.reply)
+
+    # In one program: what a method keeps aside of a client's work is then visible, and is not merely a leaked tracer.
+    @jax.jit
+    def server_after_work(x: jax.Array, y: jax.Array) -> tuple:
+        method, key = case.build(case.hyper, 0), jax.random.key(0)
+        server = method.init(case.params, key)
+        for i in (3, 1):
+            message = method.message(server, jnp.int32(i))
+            client = method.enroll(case.params, message, case.data(i, x, y), key)
+            client, _ = method.local(client, message, case.data(i, x, y), key)
+            method.personal(client, message, case.data(i, x, y), key)
+        return method.message(server, jnp.int32(3)), method.merge(server, replies, cohort_of((3, 1)), key)
+
+    here = server_after_work(case.x, case.y)
+    elsewhere = server_after_work(-2 * case.x, (case.y + 1) % CLASSES)
+    check_same("what the server says and merges with other data at the clients", here, elsewhere)
+
+
+@_contract(1, ("functions",))
+def nothing_leaks_out_of_a_trace(case: Case, engine: str) -> None:
+    """The six functions are pure: nothing that they compute with is kept outside of them."""
+    with jax.checking_leaks():
+        case.shapes()
+
+
+@_contract(5, ("functions",))
+def replies_of_weight_zero_never_matter(case: Case, engine: str) -> None:
+    """Replies of weight 0 never matter, whatever they hold."""
+    method = case.build(case.hyper, 0)
+    server = method.init(case.params, jax.random.key(0))
+    replies = _some_replies(case)
+    cohort = cohort_of((3, 1, 0, 2))._replace(weight=jnp.array([20.0, 3.0, 0.0, 0.0], jnp.float32))
+    merge = jax.jit(method.merge)
+    clean = merge(server, replies, cohort, jax.random.key(0))
+    check_finite("the server", clean)
+    for poison in (jnp.nan, jnp.inf, 1e30, 0):
+        spoil = lambda leaf, poison=poison: leaf.at[2:].set(jnp.asarray(poison).astype(leaf.dtype))
+        spoiled = merge(server, jax.tree.map(spoil, replies), cohort, jax.random.key(0))
+        check_same(f"the server after replies of weight 0 that hold {poison}", spoiled, clean)
+
+
+@_contract(4, ("functions",))
+def replies_may_be_late(case: Case, engine: str) -> None:
+    """A reply still means something when it is late: a server that has moved on can merge it."""
+    method = case.build(case.hyper, 0)
+    key = jax.random.key(0)
+    server = method.init(case.params, key)
+    replies, cohort = _some_replies(case), cohort_of((3, 1, 0, 2))
+    for delay in (0, 3):
+        late = cohort._replace(delay=jnp.full(4, delay, jnp.int32))
+        server = jax.jit(method.merge)(server, replies, late, key)
+    check_finite("the server after late replies", server)
+
+
+# Then the same method as the engines run it.
+
+
+@_contract(1)
+def engines_return_states_as_they_were(case: Case, engine: str) -> None:
+    """A whole run keeps the structure, shapes and dtypes of server and clients, and every number finite."""
+    shapes, outcome = case.shapes(), case.run(engine)
+    check_like("the server's state", outcome.server, shapes.server)
+    check_like("a client's state", tree.take(outcome.clients, 0), shapes.client)
+    check_like("a personal model", tree.take(outcome.models, 0), shapes.params)
+    check_finite("the server", outcome.server)
+    check_finite("a client's state", outcome.clients)
+    check_finite("a personal model", tree.take(outcome.models, np.arange(POPULATION)))
+
+
+@_contract(1)
+def the_same_run_twice_is_the_same(case: Case, engine: str) -> None:
+    """The six functions are pure: the same run gives the same numbers, bit for bit, also when traced anew."""
+    first = case.run(engine)
+    check_same("a second run", case.rerun(engine), first)
+    anew = case.rerun(engine, fresh=1, models=False)  # without models, as below: each costs a compile
+    check_same("a run of a method that was built and traced anew", anew, first._replace(models=()))
+
+
+@_contract(5)
+def rows_of_others_are_never_read(case: Case, engine: str) -> None:
+    """Rows beyond a client's size are never read: they may hold what is not a number."""
+    for i in range(POPULATION):
+        clean, spoiled = (case.run(engine, ((i,), (i,)), owners=owners) for owners in (None, (i,)))
+        check_finite(f"the reply of client {i} of size {SIZES[i]}", tree.take(spoiled.replies, i))
+        check_same("the server", spoiled.server, clean.server)
+        for part in ("replies", "clients", "models"):
+            here, now = (tree.take(getattr(outcome, part), i) for outcome in (clean, spoiled))
+            check_same(f"of {part}, that of client {i} of size {SIZES[i]}", now, here)
+
+
+@_contract(2)
+def who_does_not_take_part_is_not_seen(case: Case, engine: str) -> None:
+    """Nothing depends on the data of clients that do not take part."""
+    schedule = ((3, 1), (3,))
+    clean = case.run(engine, schedule)
+    spoiled = case.run(engine, schedule, owners=(3, 1))
+    check_same("the server", spoiled.server, clean.server)
+    for i in (3, 1):
+        check_same(f"client {i}'s state", tree.take(spoiled.clients, i), tree.take(clean.clients, i))
+        check_same(f"client {i}'s model", tree.take(spoiled.models, i), tree.take(clean.models, i))
+
+
+@_contract(6)
+def the_order_of_a_cohort_is_rounding(case: Case, engine: str) -> None:
+    """Permuting the cohort changes nothing but rounding."""
+    turned = tuple(cohort[::-1] for cohort in FIRST_EVERYBODY)
+    mixed = ((2, 0, 3, 1), (3, 1), (3, 0, 2))
+    for schedule in (turned, mixed):
+        check_outcomes("when the cohort is permuted", case.run(engine, schedule), case.run(engine))
+
+
+@_contract(3)
+def a_reply_depends_on_who_and_when_alone(case: Case, engine: str) -> None:
+    """A client's randomness comes from who and when: not from who else takes part, nor from its place among them."""
+    everybody = case.run(engine, ((0, 1, 2, 3),))
+    for others in (((2, 3, 1),), ((3,),)):
+        there = case.run(engine, others)
+        for part in ("replies", "clients", "enrolled_with"):
+            here, now = (tree.take(getattr(outcome, part), 3) for outcome in (everybody, there))
+            check_same(f"of {part}, client 3's among clients {others[0]}", now, here, ROUNDING)
+
+
+@_contract(7)
+def forgetting_is_legal(case: Case, engine: str) -> None:
+    """Forgetting is legal: a run whose clients enroll anew each round works, and is the same on every engine."""
+    forgot, once = case.run(engine, stateless=True), ((0, 1, 2, 3),)
+    check_finite("the server", forgot.server)
+    check_finite("a reply", forgot.replies)
+    check_finite("a personal model", forgot.models)
+    first, usual = case.run(engine, once, stateless=True), case.run(engine, once)
+    check_same(
+        "the server after a first round, before anything can be forgotten,", first.server, usual.server, ROUNDING
+    )
+    for other in case.engines:
+        there = case.run(other, stateless=True)
+        for part in ("server", "replies", "models"):
+            check_same(
+                f"of {part}, what it is on the {other} engine", getattr(there, part), getattr(forgot, part), ROUNDING
+            )
+
+
+@_contract(7)
+def a_newcomer_has_a_model(case: Case, engine: str) -> None:
+    """A client that never took part can enroll at any time and has a model."""
+    for schedule in (FIRST_EVERYBODY, ((1,), (1,))):
+        models = case.run(engine, schedule).models
+        check_finite("the model of a client that never took part", models)
+
+
+@_contract(8)
+def enroll_is_given_the_initial_model(case: Case, engine: str) -> None:
+    """`params` in `enroll` is the initial model, whenever a client enrolls; it is never sent."""
+    late = case.run(engine, ((1,), (3, 1), (0, 2)))
+    for i in range(POPULATION):
+        check_same(f"what client {i} enrolled with", tree.take(late.enrolled_with, i), case.params)
+
+
+@_contract(5)
+def one_client_is_enough(case: Case, engine: str) -> None:
+    """A round with a single client works: the other places have weight 0."""
+    for i in (0, 3):
+        check_finite(f"the server after a round with client {i} alone", case.run(engine, ((i,), (i,))).server)
+
+
+@_contract(3)
+def engines_agree(case: Case, engine: str) -> None:
+    """A vectorized, a remote and an asynchronous run without delays are the same run."""
+    for other in case.engines:
+        for schedule in (FIRST_EVERYBODY, ((1,), (3, 0))):
+            check_outcomes(f"on the {other} engine", case.run(other, schedule), case.run(engine, schedule))
+
+
+@_contract(6, ("vectorized",))
+def how_clients_are_run_is_rounding(case: Case, engine: str) -> None:
+    """Divided over the devices or all on one, one by one or all at once (vmap): nothing changes but rounding."""
+    other = "vmap" if jax.devices()[0].platform == "cpu" else "sequential"  # than the engine's own choice
+    there = case.run(engine, mode=other, devices=1, models=False)  # both at once: each costs a compile
+    check_outcomes(f"on one device in the mode {other}", there, case.run(engine)._replace(models=()))
+
+
+@_contract(1, ("functions",))
+def a_grid_runs_in_one_compile(case: Case, engine: str) -> None:
+    """Hyper-parameters may be traced: a grid of them runs under vmap, and gives what each gives alone."""
+    if not case.hyper:
+        return
+
+    def work(hyper: dict[str, Any], params: Params, data: Data, key: Tree) -> tuple:
+        method = case.build(hyper, 0)
+        message = method.message(method.init(params, key), jnp.int32(3))
+        return method.local(method.enroll(params, message, data, key), message, data, key)
+
+    given = (case.params, case.data(3), jax.random.key(1))  # not constants of the program: XLA would fold them
+    halved = {name: value / 2 for name, value in case.hyper.items()}
+    grid = {name: jnp.array([value, halved[name]]) for name, value in case.hyper.items()}
+    together = jax.jit(jax.vmap(work, in_axes=(0, None, None, None)))(grid, *given)
+    alone = jax.jit(functools.partial(work, halved))(*given)
+    check_same("a client's work as one of a grid", tree.take(together, 1), alone, ROUNDING)
+
+
+def _some_replies(case: Case) -> Reply:
+    """Four replies that are not all alike."""
+    ramp = lambda leaf: (jnp.arange(4 * leaf.size) / (4 * leaf.size)).reshape((4, *leaf.shape)).astype(leaf.dtype)
+    return jax.tree.map(ramp, case.reply)

@@ -1,0 +1,36 @@
+"""Method -> Method: variations by composition.
+
+    attacked(guarded(robust(method, rule)), attack, clients=[3, 8])
+
+From the outside in: replies reach `attacked` first, which forges those of the attackers; then `guarded`, which rejects
+what no honest client sends; then `robust`, which puts one robust answer in the place of all replies; then the method's
+own merge. `robust` and `guarded` act on what any server receives, and can be deployed. `attacked` and `corrupted` are
+for simulation only.
+"""
+
+from apiece.wrap.attacked import attacked, attackers
+from apiece.wrap.attacks import ATTACKS, Attack, attack
+from apiece.wrap.corrupted import corrupted
+from apiece.wrap.guarded import guard_of, guarded, rejections
+from apiece.wrap.robust import robust
+from apiece.wrap.served import discounted, server_optimized
+from apiece.wrap.staged import pipeline, staged
+from apiece.wrap.tuned import fine_tuned
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "attack",
+    "attacked",
+    "attackers",
+    "corrupted",
+    "discounted",
+    "fine_tuned",
+    "guard_of",
+    "guarded",
+    "pipeline",
+    "rejections",
+    "robust",
+    "server_optimized",
+    "staged",
+]

@@ -1,0 +1,129 @@
+"""Some clients are Byzantine: for simulation only, and the outermost of these wrappers."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apiece import tree
+from apiece.aggregate import flatten
+from apiece.errors import UserError
+from apiece.protocol import Client, Cohort, Data, Message, Method, Params, Reply, Server, Tree
+from apiece.wrap.attacks import Attack, Scene
+from apiece.wrap.attacks import attack as attack_named
+from apiece.wrap.inside import Attacked, check_reply, like_the_model
+
+
+def attacked(
+    method: Method,
+    attack: Any,
+    *,
+    clients: Sequence[int] = (),
+    share: float = 0.0,
+    population: int = 0,
+    seed: int = 0,
+    reply: Callable[[Params], Reply] | None = None,
+) -> Method:
+    """The method with some clients Byzantine. For simulation only, and the outermost of these wrappers.
+
+    An attack on data (label flip) happens at the attackers: the message carries a flag that says who is one. An attack
+    on replies happens just before `merge`, the one place where an omniscient attacker can see what the honest send. In
+    a deployment `merge` runs at the server, which forges nothing: there, `attacked` has no place, and is never shipped.
+
+    Args:
+        method: what is attacked, with its defences. attack: an `Attack`, its name, or a table of name and options.
+        clients: the attackers' ids. share, population, seed: or that share of the population, drawn from the seed.
+        reply: for an attack with a memory (mimic), what a reply looks like, from the initial model; by default like it.
+
+    >>> from apiece.methods import fed_avg
+    >>> method = attacked(fed_avg(lambda params, batch, key: 0.0), "not_a_number", clients=[2])
+    >>> cohort = Cohort(jnp.arange(3), jnp.ones(3), jnp.zeros(3, int), 3)
+    >>> server = method.init(jnp.zeros(1), jax.random.key(0))
+    >>> method.message(method.merge(server, jnp.ones((3, 1)), cohort, jax.random.key(1)), 0).tolist()
+    [nan]
+    """
+    chosen = _as_attack(attack)
+    byzantine = np.asarray(attackers(clients, share, population, seed), np.int32)
+    attacks_now = lambda ids: (jnp.asarray(ids)[..., None] == byzantine).any(axis=-1)
+
+    def init(params: Params, key: Tree) -> Server:
+        own_key, attack_key = jax.random.split(key)
+        inner = method.init(params, own_key)
+        if chosen.init is None:
+            return Attacked(inner, ())
+        row = flatten(jax.tree.map(lambda leaf: leaf[None], (reply or like_the_model)(params)), 1)[0][0]
+        return Attacked(inner, chosen.init(jnp.zeros_like(row), attack_key))
+
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+        own_key, attack_key = jax.random.split(key)
+        memory = server.memory
+        if chosen.forge is not None:
+            present, attacks = cohort.weight > 0, attacks_now(cohort.ids)
+            rows, restore = flatten(replies, len(cohort.weight))
+            rows = jnp.where(present[:, None], rows, 0)
+            scene = Scene(rows, present & ~attacks, present & attacks, cohort.ids, attack_key)
+            if chosen.init is not None:
+                check_reply(memory, chosen.init(rows[0], attack_key), "attacked")
+            forged, memory = chosen.forge(scene, memory)
+            forged = jax.vmap(restore)(jnp.broadcast_to(forged, rows.shape).astype(rows.dtype))
+            replies = jax.vmap(tree.where)(scene.byzantine, forged, replies)
+        return Attacked(method.merge(server.inner, replies, cohort, own_key), memory)
+
+    spoil = chosen.data
+    if spoil is None:
+        return method._replace(init=init, message=lambda server, i: method.message(server.inner, i), merge=merge)
+
+    def seen(data: Data, attacks: Tree) -> Data:
+        spoiled = spoil(data)
+        # What the attack left alone is not copied: these are everybody's examples.
+        return jax.tree.map(lambda new, old: old if new is old else jnp.where(attacks, new, old), spoiled, data)
+
+    def enroll(params: Params, message: Message, data: Data, key: Tree) -> Client:
+        return method.enroll(params, message[0], seen(data, message[1]), key)
+
+    def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
+        return method.local(client, message[0], seen(data, message[1]), key)
+
+    return Method(
+        init=init,
+        message=lambda server, i: (method.message(server.inner, i), attacks_now(i)),
+        merge=merge,
+        enroll=enroll,
+        local=local,
+        personal=lambda client, message, data, key: method.personal(client, message[0], data, key),
+    )
+
+
+def attackers(clients: Sequence[int] = (), share: float = 0.0, population: int = 0, seed: int = 0) -> list[int]:
+    """The ids that attack: those given, or floor(share * population) of the population, drawn from the seed.
+
+    >>> attackers(clients=[7, 3])
+    [3, 7]
+    >>> len(attackers(share=0.25, population=11))
+    2
+    """
+    if bool(len(clients)) == bool(share):
+        raise UserError("say who attacks: either clients = [their ids], or a share (above 0) with the population")
+    if len(clients):
+        if any(isinstance(i, bool) or i != int(i) or i < 0 for i in clients):
+            raise UserError(f"clients that attack are given by their ids, 0 or above, not {list(clients)}")
+        return sorted({int(i) for i in clients})
+    if not 0 < share <= 1 or population < 1:
+        raise UserError(
+            f"a share of attackers lies above 0 and at most at 1, of a population; got {share} of {population}"
+        )
+    number = math.floor(share * population + 1e-9)
+    return sorted(np.random.default_rng(seed).choice(population, number, replace=False).tolist())
+
+
+def _as_attack(given: Any) -> Attack:
+    if isinstance(given, Attack):
+        return given
+    if isinstance(given, str):
+        return attack_named(given)
+    if isinstance(given, Mapping) and isinstance(given.get("name"), str):
+        return attack_named(**given)
+    raise UserError(f"an attack is a name, a table of a name and its options, or an Attack, not {given!r}")

@@ -1,0 +1,78 @@
+"""The server's state inside a wrapper's, and what a reply looks like: what wrappers share."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from apiece.errors import UserError
+from apiece.protocol import Params, Reply, Server, Tree
+
+
+class Robust(NamedTuple):
+    """The server of `robust`: the method's own, and the last aggregate of a rule that reads it (else nothing).
+
+    >>> Robust("the method's server", last=()).inner
+    "the method's server"
+    """
+
+    inner: Server
+    last: Tree
+
+
+class Attacked(NamedTuple):
+    """The server of `attacked`: the one under attack, and what the attackers remember.
+
+    >>> Attacked("the server", memory=()).inner
+    'the server'
+    """
+
+    inner: Server
+    memory: Tree
+
+
+class Rejections(NamedTuple):
+    """How many replies were rejected so far, and why.
+
+    >>> Rejections(not_finite=2, too_large=1)
+    Rejections(not_finite=2, too_large=1)
+    """
+
+    not_finite: Tree
+    too_large: Tree
+
+
+class Guarded(NamedTuple):
+    """The server of `guarded`: the method's own, and what was rejected.
+
+    >>> Guarded("the server", Rejections(0, 0)).rejected.too_large
+    0
+    """
+
+    inner: Server
+    rejected: Rejections
+
+
+def refuse_attacked(server: Server, wrapper: str) -> Server:
+    """A server that is not under attack yet: a defence outside of an attack would be void."""
+    if isinstance(server, Attacked):
+        raise UserError(
+            f"{wrapper}(attacked(...)) would forge what the defence has already answered: "
+            f"write attacked({wrapper}(...), ...), so that the attack comes first"
+        )
+    return server
+
+
+def like_the_model(params: Params) -> Reply:
+    """What most replies look like."""
+    return params
+
+
+def check_reply(kept: Tree, expected: Tree, wrapper: str) -> None:
+    """What is remembered of replies must look like one."""
+    shapes = lambda given: (jax.tree.structure(given), [jnp.shape(leaf) for leaf in jax.tree.leaves(given)])
+    if shapes(kept) != shapes(expected):
+        raise UserError(
+            f"this method's replies do not look like its model: give {wrapper}(..., reply=lambda params: ...) "
+            "a tree that looks like one reply"
+        )

@@ -1,0 +1,180 @@
+"""Pictures dealt by classes, models judged on all of them, engines that move, and the rules of the verdicts."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from apiece.errors import UserError
+from apiece.experiment.spec import TrainSpec
+from apiece.experiment.trial import Outcome
+from apiece.reproduce.contest import Rival, contest
+from apiece.reproduce.fedclup import ladder as ladder
+from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
+from apiece.reproduce.fedclup.images_runs import CASES, GRID, rivals_of
+from apiece.reproduce.fedclup.published import DEGREES, published, rung
+
+PLAN = TrainSpec(rounds=2, evaluate_every=2)
+
+
+TASK = Task("pictures.npz", "softmax", {}, half=True, clients=10, examples=60)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A file of pictures that tell their class."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data")
+    templates, parts = rng.integers(0, 200, (10, 4, 6)), {}
+    for part in ("train", "test"):
+        y = rng.permutation(np.arange(800) % 10)
+        parts |= {f"x_{part}": (templates[y] + rng.integers(0, 55, (800, 4, 6))).astype(np.uint8), f"y_{part}": y}
+    np.savez(folder / "pictures.npz", **parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APIECE_DATA", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def twice(folder):
+    """Two cuts of the same pictures, played with one engine for each method, and the second one with a new engine."""
+    here = arena_of(TASK, 6)
+    there = arena_of(TASK, 6, seed=1, like=here)
+    rivals = {
+        "fed_avg": Rival("fed_avg", dict(steps=4, lr=0.1)),
+        "mild": Rival("fed_clup", dict(steps=4, lam=0.1), dict(lr=(0.1, 1e-6))),
+        "strong": Rival("fed_clup", dict(steps=4, lam=2.0), like="mild"),
+    }
+    pool = {}
+    play = lambda place, rivals, pool: contest(place, rivals, PLAN, (3,), after=on_all_classes(place), engines=pool)
+    new = {"mild": rivals["mild"]}
+    return here, play(here, rivals, pool), play(there, rivals, pool), play(there, new, {}), pool
+
+
+def test_rivals_and_cuts_share_engines_and_an_engine_that_moved_finds_what_a_new_one_finds(twice):
+    *_, moved, fresh, pool = twice
+    assert len(pool) == 2, "one for each method, though two rivals and two cuts use fed_clup's"
+    for name, result in fresh.items():
+        assert result.options == moved[name].options
+        np.testing.assert_array_equal(result.after[0], moved[name].after[0])
+        for key, values in result.outcomes[3].arrays.items():
+            np.testing.assert_array_equal(values, moved[name].outcomes[3].arrays[key])
+
+
+def test_an_engine_does_not_move_to_data_of_other_shapes(twice):
+    here, *_, pool = twice
+    engine = next(iter(pool.values()))
+    with pytest.raises(UserError, match="make a new engine"):
+        engine.moved(here.x[:-1], here.y[:-1], here.offsets)
+
+
+def test_a_rival_takes_over_what_another_has_chosen(twice):
+    found = twice[1]
+    assert found["strong"].tried == [] and found["mild"].options["lr"] == 0.1
+    assert found["strong"].options == {**found["mild"].options, "lam": 2.0}
+
+
+def test_on_all_classes_every_model_sees_everybodys_examples(twice):
+    here, found, *_, pool = twice
+    x, y, _ = here.splits["test"]
+    # fed_clup's own engine, which served "mild" and "strong"
+    engine = next(engine for (method, *_), engine in pool.items() if method == "fed_clup")
+    run = engine.advance(engine.start(here.model.init, 3, dict(lam=2.0, lr=0.1)), 2)
+    models = engine.personal(run, np.arange(TASK.clients))
+    for i, right in enumerate(found["strong"].after[0]):
+        guesses = here.model.apply({name: leaf[i] for name, leaf in models.items()}, x).argmax(1)
+        assert right == pytest.approx(float((guesses == y).mean()), abs=6e-3)
+    shared = found["fed_avg"]
+    errors, _ = shared.outcomes[3].scores("test", "error")
+    np.testing.assert_allclose(shared.after[0], 1 - errors.mean(), rtol=1e-6, err_msg="who shares a model is as right")
+
+
+def test_step_sizes_can_be_chosen_on_everybodys_validation_examples(twice):
+    here, *_, pool = twice
+    engine = next(engine for (method, *_), engine in pool.items() if method == "fed_clup")
+    asked = []
+
+    def tune_on(engine, run):
+        asked.append(validated_on_all_classes(here)(engine, run))
+        return 0.0, run.hyper["lr"]  # the smallest step size is best
+
+    rival = Rival("fed_clup", dict(steps=4, lam=0.1), dict(lr=(0.1, 1e-6)))
+    found = contest(here, {"mild": rival}, PLAN, (3,), engines=pool, tune_on=tune_on)["mild"]
+    assert found.options["lr"] == 1e-6
+    assert asked[1][0] == pytest.approx(np.log(10), abs=1e-3), "a step size of a millionth leaves ten classes equal"
+    assert abs(asked[0][0] - np.log(10)) > 1e-3
+    assert len(pool) == 2 and engine in pool.values(), "and nothing is compiled again"
+
+
+def test_clients_hold_as_many_classes_as_asked_and_as_many_examples_as_the_others(folder):
+    for held in (2, 6, 10):
+        place = arena_of(TASK, held)
+        federation = place.federation
+        assert place.x.shape[1:] == (2, 3)
+        for part, size in (("train", TASK.train), ("validation", 10), ("test", 20)):
+            assert set(getattr(federation, part).sizes) == {size}
+        labels = [federation.train.y[a:b] for a, b in pairwise(place.offsets)]
+        assert all(len(set(of.tolist())) <= held for of in labels)
+        other = arena_of(TASK, held, seed=1, like=place)
+        assert other.objective is place.objective and not np.array_equal(other.y, place.y)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_methods_compute_as_many_gradients_and_only_the_medium_degree_is_tuned(name):
+    case, rivals = CASES[name], rivals_of(CASES[name])
+    gradients = rivals["local"].options["epochs"] * -(-case.task.train // case.batch)
+    for degree, lam in zip(DEGREES, case.lams, strict=True):
+        inner = rivals[rung("pfedme", degree)].options
+        assert inner["steps"] * inner["prox_steps"] == gradients and inner["lr"] * lam == 0.5
+    tuned = {who for who, rival in rivals.items() if rival.grid}
+    assert tuned == {"local", "fed_avg", "fed_clup medium", "pfedme medium"}
+    assert all(tuple(*rivals[who].grid.values()) == GRID for who in tuned)
+    assert rivals.keys() == published(name, 2).keys()
+
+
+def test_a_ladder_grows_if_no_rung_falls_and_the_last_is_above_the_first():
+    of = lambda *means: {
+        rung("pfedme", d): m + np.array([-0.001, 0, 0.001]) for d, m in zip(DEGREES, means, strict=True)
+    }
+    assert ladder.grows("", of(0.3, 0.295, 0.5), "pfedme").holds, "half a point down is no fall"
+    assert not ladder.grows("", of(0.3, 0.28, 0.5), "pfedme").holds
+    assert not ladder.grows("", of(0.5, 0.5, 0.497), "pfedme").holds
+
+
+def test_between_means_neither_below_local_nor_above_global():
+    of = lambda *rungs: dict(
+        zip(("local", *(rung("fed_clup", d) for d in DEGREES), "fed_avg"), np.array(rungs)[:, None], strict=True)
+    )
+    assert ladder.between("", of(0.3, 0.4, 0.5, 0.6, 0.7), "fed_clup").holds
+    assert not ladder.between("", of(0.3, 0.4, 0.5, 0.72, 0.7), "fed_clup").holds
+    assert not ladder.between("", of(0.3, 0.28, 0.5, 0.6, 0.7), "fed_clup").holds
+
+
+def test_the_published_order_agrees_with_itself_and_not_with_its_reverse():
+    printed = {
+        held: {who: np.array([value]) for who, value in published("MNIST logit", held).items()} for held in (2, 10)
+    }
+    assert ladder.same_order("MNIST logit", printed).ours == pytest.approx(1)
+    turned = {held: {who: -value for who, value in row.items()} for held, row in printed.items()}
+    assert not ladder.same_order("MNIST logit", turned).holds
+
+
+def outcome(errors, curve):
+    ends = np.arange(0, len(errors) + 1, 40)
+    arrays = {"test_error": np.array(errors, np.float32), "test_offsets": ends}
+    return Outcome(np.arange(len(ends) - 1), arrays, [{"validation_error": e} for e in curve], {})
+
+
+def test_gains_count_the_clients_of_all_seeds():
+    alone, worse = [0] * 80, [1] * 30 + [0] * 50
+    once = [outcome(worse, []), outcome(alone, []), outcome(alone, [])]
+    table = ladder.gains({"local": [outcome(alone, [])] * 3, "other": once})
+    assert table["other"]["hurt proved"] == pytest.approx(1 / 6), "one of six clients"
+    assert table["other"]["gain over local"] == pytest.approx(-100 * 30 / 240)
+    assert np.isnan(table["local"]["hurt proved"])
+
+
+def test_fewer_rounds_compares_when_the_curves_settle():
+    fast, slow = [0.5, 0.2, 0.2, 0.2], [0.5, 0.4, 0.3, 0.2]
+    curves = {rung("fed_clup", d): [outcome([0], c)] * 3 for d, c in zip(DEGREES, (fast, fast, slow), strict=True)}
+    claim = ladder.fewer_rounds("", [curves], "fed_clup")
+    assert claim.ours == 2 and claim.holds

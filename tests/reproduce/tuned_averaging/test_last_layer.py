@@ -1,0 +1,131 @@
+"""The last-layer experiment on digits: other deals of the rows, passes of personalization, claims."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from apiece.data import digits
+from apiece.engines.costs import costs
+from apiece.errors import UserError
+from apiece.experiment import build as setup
+from apiece.experiment import trial
+from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.models import mlp
+from apiece.reproduce.contest import steps
+from apiece.reproduce.tuned_averaging import last_layer
+from apiece.reproduce.tuned_averaging.last_layer_data import frozen, parted
+from apiece.reproduce.tuned_averaging.last_layer_rivals import PASSES, by_passes, ftfa_in_passes, rivals
+from apiece.reproduce.tuned_averaging.redeal import redealt
+
+PLAN = TrainSpec(rounds=2, evaluate_every=2)
+
+
+@pytest.fixture(scope="module")
+def place():
+    federation = digits(clients=10).hold_out_clients(0.2)
+    return setup.arena(federation, setup.model_of(ModelSpec(), federation))
+
+
+def rows_of(place, i):
+    """Client i's training and validation rows, in some order of their own."""
+    x, _, held = place.splits["validation"]
+    both = [np.asarray(place.x[slice(*place.offsets[i : i + 2])]), np.asarray(x[slice(*held[i : i + 2])])]
+    return sorted(map(tuple, np.concatenate(both).tolist()))
+
+
+def test_another_deal_has_the_same_rows_at_every_client_elsewhere(place):
+    other = redealt(place, 1)
+    assert all(rows_of(place, i) == rows_of(other, i) for i in range(place.population))
+    own = slice(0, place.offsets[place.population])
+    assert (np.asarray(other.x[own]) != np.asarray(place.x[own])).any()
+    np.testing.assert_array_equal(other.x[own.stop :], place.x[own.stop :], "new clients keep theirs")
+    assert other.splits["test"] is place.splits["test"] and len(other.new) == 0
+
+
+def test_an_engine_on_other_rows_runs_as_one_made_for_them_and_refuses_other_shapes(place):
+    other = redealt(place, 2)
+    lent, _ = setup.engine_of(place, "fed_avg", dict(steps=2), PLAN)
+    made, hyper = setup.engine_of(other, "fed_avg", dict(steps=2), PLAN)
+    ends = [
+        engine.personal(engine.advance(engine.start(place.model.init, 0, hyper), 2), np.arange(3))
+        for engine in (lent.moved(other.x, other.y, other.offsets), made, lent)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, ends[0], ends[1])
+    assert not np.array_equal(ends[1]["w"], ends[2]["w"])
+    with pytest.raises(UserError, match="shape"):
+        lent.moved(other.x[1:], other.y[1:], other.offsets)
+
+
+def test_costs_by_size_are_those_of_every_size(place):
+    engine, hyper = setup.engine_of(place, "ftfa", {}, PLAN)
+    run, method = engine.start(place.model.init, 0, hyper), engine.build(hyper, 0)
+    sizes = np.array([5, 20, 32, 33, 40, 64, 65, 97])
+    found = trial.visit_costs(method, place, run, sizes)
+    assert found == {int(n): costs(method, run.params, (place.x, place.y), int(n)) for n in sizes}
+
+
+@pytest.mark.slow
+def test_passes_are_traced_and_ten_of_them_are_the_catalogs_ftfa(place):
+    ours, hyper = setup.engine_of(place, ftfa_in_passes, {}, PLAN)
+    assert "passes" in hyper
+    catalogs, theirs = setup.engine_of(place, "ftfa", {}, PLAN)
+    run = ours.advance(ours.start(place.model.init, 0, hyper), 2)
+    expected = catalogs.advance(catalogs.start(place.model.init, 0, theirs), 2)
+    who = np.arange(place.population)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        ours.personal(run, who),
+        catalogs.personal(expected, who),
+    )
+    none = ours.personal(dataclasses.replace(run, hyper={**hyper, "passes": 0.0}), who)
+    np.testing.assert_allclose(none["w"][0], run.server["w"], atol=1e-7)
+    assert len(by_passes(place)(ours, run)) == len(PASSES)
+
+
+def test_those_who_pretrain_are_not_federated():
+    others, mine = parted(digits(clients=10), 4)
+    assert not set(others.ids) & set(mine.ids) and others.clients + mine.clients == 10
+
+
+def test_every_grid_is_one_of_the_methods_options():
+    for rival in rivals().values():
+        for point in rival.points:
+            setup.bind(rival.method, lambda p, b, k: 0.0, {**rival.options, **point})
+
+
+@pytest.fixture(scope="module")
+def played():
+    others, mine = parted(digits(clients=14), 4)
+    model = mlp((64,), 10, hidden=(8,))
+    make = lambda: frozen(model, others, mine.hold_out_clients(0.2), epochs=3, batch=32)
+    few = {name: rivals()[name]._replace(grid={}) for name in ("local", "fed_avg", "ftfa", "pfedme")}
+    said = []
+    size = last_layer.Size(2, 2, 2, 1, (1, 8))
+    one = last_layer.play("digits", make, few, size, said.append)
+    assert len(said) == steps(few, range(2), 2) + 1
+    return one
+
+
+@pytest.mark.slow
+def test_claims_tables_and_figure_come_from_the_trials(played):
+    for name, result in played.results.items():
+        alike = [
+            np.array_equal(result.outcomes[0].arrays["test_loss"][:50], o.arrays["test_loss"][:50])
+            for o in result.dealt
+        ]
+        assert alike == [False, False], f"{name}: other rows, other models"
+    claims = last_layer.claims_of(played, quick=False)
+    quick = {claim.name for claim in last_layer.claims_of(played, quick=True)}
+    assert quick < {claim.name for claim in claims} and len(claims) == 8
+    gap = np.mean(last_layer.points(played, "ftfa") - last_layer.points(played, "local"))
+    assert next(c for c in claims if c.name == "digits: FTFA above training alone, in points").ours == pytest.approx(
+        gap
+    )
+    spent = {name: [o.costs["gradients"] for o in played.results[name].outcomes.values()] for name in played.results}
+    assert np.divide(spent["pfedme"], spent["fed_avg"]) == pytest.approx(5)
+    assert last_layer.seconds_of_pfedme(played).ours > 0
+    tables = last_layer.tables(played)
+    assert len(tables["digits, test error by client"]) == played.place.population
+    assert last_layer.figure([played]).panels[0].title == "digits"
