@@ -18,6 +18,13 @@ The contract. Each line is a test that every method of the catalog passes on eve
 6. Permuting the cohort changes nothing but rounding.
 7. Forgetting is legal: an engine may re-enroll a client each round.
 8. `params` in `enroll` is the initial model, which every party builds from the spec and the seed; it is never sent.
+9. A client's state is committed when its reply counted. A reply that was late, lost or refused leaves the client as it
+   was before (without memory, if it had none), so that server and client never have different pasts. What is the
+   client's own progress, and nobody else's, a method may keep all the same: `keep(before, after)`.
+
+Three more functions are optional. `predict(apply, personal, x)` says how a client predicts, where its personal model is
+more than the parameters of one model (a mixture, a memory beside a model). `keep` is in line 9. `merge_counted` is
+`merge` for a method, or a wrapper, that refuses replies: it tells as well whose replies counted.
 
 The smallest complete method, one gradient step averaged, run by hand for one round of two clients:
 
@@ -54,6 +61,8 @@ Server = Tree
 Message = Tree
 Client = Tree
 Reply = Tree
+Personal = Tree  # what `personal` gives: the parameters of a model, unless the method has its own `predict`
+Apply = Callable[[Params, Tree], Tree]  # (params, x) -> outputs: the model
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "y", "start", "size"], meta_fields=["capacity"])
@@ -109,10 +118,44 @@ class Cohort(NamedTuple):
     population: Any
 
 
-class Method(NamedTuple):
-    """Six pure functions; the contract is in this module's text.
+class Question(NamedTuple):
+    """A pooled query: what is asked of clients beside a method (scales, fills, curvature, losses of candidates, ...).
 
-    >>> Method._fields
+    `answer(message, data, key)` is a pure client function that gives a small tree. Answers come back summed over the
+    clients or, if `stacked`, one row a client: sums tell less about each.
+
+    >>> import numpy as np
+    >>> how_many = Question(lambda message, data, key: np.int32(data.size))
+    >>> how_many.stacked
+    False
+    """
+
+    answer: Callable[[Message, Data, Any], Tree]
+    stacked: bool = False
+
+
+def apply_model(apply: Apply, personal: Personal, x: Tree) -> Tree:
+    """How a client predicts, if its method says nothing else: the personal model is the model's parameters.
+
+    >>> apply_model(lambda params, x: params * x, 2.0, 3.0)
+    6.0
+    """
+    return apply(personal, x)
+
+
+def keep_work(before: Client, after: Client) -> Client:
+    """What a client keeps of work whose reply did not count, where its state is its own progress: all of it.
+
+    >>> keep_work("before", "after")
+    'after'
+    """
+    return after
+
+
+class Method(NamedTuple):
+    """Six pure functions, and three that are optional; the contract is in this module's text.
+
+    >>> Method._fields[:6]
     ('init', 'message', 'merge', 'enroll', 'local', 'personal')
     """
 
@@ -121,4 +164,36 @@ class Method(NamedTuple):
     merge: Callable[[Server, Reply, Cohort, Any], Server]
     enroll: Callable[[Params, Message, Data, Any], Client]
     local: Callable[[Client, Message, Data, Any], tuple[Client, Reply]]
-    personal: Callable[[Client, Message, Data, Any], Params]
+    personal: Callable[[Client, Message, Data, Any], Personal]
+    predict: Callable[[Apply, Personal, Tree], Tree] = apply_model
+    keep: Callable[[Client, Client], Client] | None = None
+    merge_counted: Callable[[Server, Reply, Cohort, Any], tuple[Server, Any]] | None = None
+
+
+def merge_replies(method: Method, server: Server, replies: Reply, cohort: Cohort, key: Any) -> tuple[Server, Any]:
+    """(server after the merge, whose replies counted): what engines and wrappers call.
+
+    >>> import numpy as np
+    >>> method = Method(*[None] * 2, lambda x, replies, cohort, key: x + replies.sum(), *[None] * 3)
+    >>> cohort = Cohort(np.arange(2), weight=np.array([1.0, 0.0]), delay=np.zeros(2, int), population=2)
+    >>> merge_replies(method, 1.0, np.array([2.0, 0.0]), cohort, None)[1].tolist()
+    [True, False]
+    """
+    if method.merge_counted is not None:
+        return method.merge_counted(server, replies, cohort, key)
+    return method.merge(server, replies, cohort, key), cohort.weight > 0
+
+
+def with_merge(
+    method: Method, merge: Callable[..., tuple[Server, Any]], *, refuses: bool = False, **others: Any
+) -> Method:
+    """The method with another merge, one that tells whose replies counted; and other functions, if any.
+
+    `refuses`: it refuses replies itself; else whoever has weight counts, unless the method's own merge refuses some.
+
+    >>> refusing = with_merge(Method(*[None] * 6), lambda x, replies, cohort, key: (x, replies < 9), refuses=True)
+    >>> refusing.merge("as it was", 3, None, None), refusing.merge_counted("as it was", 3, None, None)[1]
+    ('as it was', True)
+    """
+    tells = merge if refuses or method.merge_counted is not None else None
+    return method._replace(merge=lambda *given: merge(*given)[0], merge_counted=tells, **others)

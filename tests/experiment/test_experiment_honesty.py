@@ -73,10 +73,10 @@ def test_the_test_split_is_looked_at_once_per_trial_and_only_at_the_end(tmp_path
     newcomers = range(federation().clients, federation().clients + federation().new.clients)
     by_examples = []  # newcomers alone, once more for every number of examples that they bring
 
-    def counted(self, run, ids, outcomes, splits, **more):
-        kept = by_examples if "most" in more and set(ids.tolist()) <= set(newcomers) else looks
-        kept.append((run.round, tuple(sorted(splits))))
-        return original(self, run, ids, outcomes, splits, **more)
+    def counted(self, run, ids, outcomes, parts, most=None):
+        kept = by_examples if most is not None and set(ids.tolist()) <= set(newcomers) else looks
+        kept.append((run.round, tuple(sorted(parts))))
+        return original(self, run, ids, outcomes, parts, most)
 
     monkeypatch.setattr(Vectorized, "outcomes", counted)
     values = {**SMALL, "baselines": False, "methods": {"fed_avg": {}}, "seeds": [0, 1], "tune": 2}

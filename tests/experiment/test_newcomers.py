@@ -8,7 +8,7 @@ from experiment_runs import SMALL, federation, record_of, run
 from rich.console import Console
 
 from apiece.errors import UserError
-from apiece.experiment import Spec, make_spec, trial
+from apiece.experiment import Spec, checkpoint, make_spec
 from apiece.experiment import build as setup
 from apiece.report.terminal import comparison
 
@@ -37,7 +37,7 @@ def test_who_is_given_one_model_by_all_does_not_depend_on_its_own_examples(recor
 
 
 def test_a_finished_trial_keeps_what_newcomers_did(small_run):
-    kept = trial.load_outcome(small_run / "checkpoints" / "ditto-0-done.safetensors").arrays
+    kept = checkpoint.load_outcome(small_run / "checkpoints" / "ditto-0-done.safetensors").arrays
     place = setup.check(Spec.model_validate(SMALL))
     assert kept["newcomers"].tolist() == place.new.tolist()
     assert (

@@ -1,16 +1,12 @@
 """Runs of method factories on quadratic clients whose model has a shared and a private part, in float64."""
 
-from itertools import pairwise
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from golden_partial import Problem
 
-from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree
-from apiece.engines.remote.halves import run as run_remote
+from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.world.cohort import Participation
 
 ENGINES = ("vectorized", "remote")
 
@@ -44,21 +40,13 @@ def run(
     offsets = np.arange(count + 1)
     init = lambda key: start_of(f, theta) if initial is None else jnp.asarray(initial)
     build = lambda hyper, round: factory(loss, **({"batch": 0} | options))
-    seen = []
-    if engine == "vectorized":
-        machine = Vectorized(build, x, y, offsets, block=min(100, max(legs)), stateless=stateless)
-        run = machine.start(init, 0)
-        for leg in legs:
-            run = machine.advance(run, leg)
-            seen.append((jax.tree.map(np.asarray, run.server), machine.personal(run, np.arange(count))))
-        return seen
-    terms = agree(build, init, (x, y), 0)
-    cut = lambda tree, a, z: jax.tree.map(lambda leaf: leaf[a:z], tree)
-    clients = [ClientHalf(terms, i, cut(x, a, z), cut(y, a, z), 1) for i, (a, z) in enumerate(pairwise(offsets))]
-    server = ServerHalf(terms, count)
+    how = dict(stateless=stateless)
+    if engine == "remote":
+        machine = Remote(build, x, y, offsets, **how)
+    else:
+        machine = Vectorized(build, x, y, offsets, block=min(100, max(legs)), **how)
+    run, seen = machine.start(init, 0), []
     for leg in legs:
-        run_remote(server, clients, leg, Participation())
-        models = [client.personal(server.message(client.i)) for client in clients]
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
-        seen.append((jax.tree.map(np.asarray, server.server), stacked))
+        run = machine.advance(run, leg)
+        seen.append((jax.tree.map(np.asarray, run.server), machine.personal(run, np.arange(count))))
     return seen

@@ -1,13 +1,11 @@
 """Runs of catalog methods on clients with quadratic losses, in float64, on either engine."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree
-from apiece.engines.remote.halves import run as run_remote
+from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
@@ -38,27 +36,13 @@ def trace(engine, name, h, b, rounds, *, counts=None, start=None, participation=
     build = lambda hyper, round: CATALOG[name](loss, batch=0, **options)
     participation = participation or Participation()
     legs = [min(every, rounds - k) for k in range(0, rounds, every)] or [0]
-    go = _vectorized if engine == "vectorized" else _remote
-    return go(build, x, y, offsets, init, legs, participation, seed)
-
-
-def _vectorized(build, x, y, offsets, init, legs, participation, seed):
-    engine = Vectorized(build, x, y, offsets, participation=participation, block=max(*legs, 1))
-    run, servers, models = engine.start(init, seed), [], []
+    if engine == "remote":
+        machine = Remote(build, x, y, offsets, participation=participation)
+    else:
+        machine = Vectorized(build, x, y, offsets, participation=participation, block=max(*legs, 1))
+    run, servers, models = machine.start(init, seed), [], []
     for leg in legs:
-        run = engine.advance(run, leg)
+        run = machine.advance(run, leg)
         servers.append(jax.tree.map(np.asarray, run.server))
-        models.append(engine.personal(run, np.arange(len(offsets) - 1)))
-    return Trace(servers, np.array(models))
-
-
-def _remote(build, x, y, offsets, init, legs, participation, seed):
-    terms = agree(build, init, (x, y), seed)
-    most = int(np.diff(offsets).max())
-    clients = [ClientHalf(terms, i, x[a:z], y[a:z], most) for i, (a, z) in enumerate(pairwise(offsets))]
-    server, servers, models = ServerHalf(terms, len(clients)), [], []
-    for leg in legs:
-        run_remote(server, clients, leg, participation)
-        servers.append(jax.tree.map(np.asarray, server.server))
-        models.append([np.asarray(client.personal(server.message(client.i))) for client in clients])
+        models.append(machine.personal(run, np.arange(len(offsets) - 1)))
     return Trace(servers, np.array(models))

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from apiece import tree
-from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree, run
+from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
 from apiece.methods.options import options_of
 from apiece.models import (
@@ -198,20 +197,17 @@ class Setting:
 
     def vectorized(self, method):
         """Every client's model after a few rounds."""
-        engine = Vectorized(self.build(method), self.x, self.y, OFFSETS, block=ROUNDS)
+        return self.models(Vectorized(self.build(method), self.x, self.y, OFFSETS, block=ROUNDS))
+
+    def remote(self, method):
+        """The same, through bytes."""
+        return self.models(Remote(self.build(method), self.x, self.y, OFFSETS))
+
+    def models(self, engine):
         state = engine.advance(engine.start(lambda key: self.params, 0), ROUNDS)
         models = engine.personal(state, np.arange(len(SIZES)))
         raise_failures()
         return models
-
-    def remote(self, method):
-        """The same, through bytes."""
-        xs, ys = (np.split(part, OFFSETS[1:-1]) for part in (self.x, self.y))
-        terms = agree(self.build(method), lambda key: self.params, (xs[0], ys[0]), 0)
-        clients = [ClientHalf(terms, i, *mine, max(SIZES)) for i, mine in enumerate(zip(xs, ys, strict=True))]
-        server = ServerHalf(terms, len(SIZES))
-        run(server, clients, ROUNDS, Participation())
-        return tree.stack([client.personal(server.message(i), ROUNDS) for i, client in enumerate(clients)])
 
     def shapes(self, method):
         """(what goes into a round, what comes out): states and models by their shapes alone."""

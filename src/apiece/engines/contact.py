@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 
-from apiece.protocol import Client, Data, Message, Method, Params, Reply, Tree
+from apiece import tree
+from apiece.protocol import Client, Data, Message, Method, Params, Personal, Reply, Tree
 
 Build = Callable[[dict[str, Any], Any], Method]  # (hyper-parameters, round) -> the method of that round; may be traced
 
@@ -41,13 +42,39 @@ def key_of(stream: Tree, round: Tree, i: Tree) -> Tree:
     return jax.random.fold_in(jax.random.fold_in(stream, round), i)
 
 
+class Visit(NamedTuple):
+    """What a visit leaves at the client, and what it sends.
+
+    `after` is the client's state once its reply counted, `kept` what it keeps if it does not (where the method says
+    so; else nothing: the client is then as it was before).
+    """
+
+    after: Client
+    kept: Client
+    reply: Reply
+
+
 def visit(
     method: Method, params: Params, known: Tree, client: Client, message: Message, data: Data, key: Tree
-) -> tuple[Client, Reply]:
+) -> Visit:
     """A round at one client: enroll if it has no memory (`known` is False), then work."""
     enroll_key, work_key = jax.random.split(key)
-    client = lax.cond(known, lambda: client, lambda: method.enroll(params, message, data, enroll_key))
-    return method.local(client, message, data, work_key)
+    before = lax.cond(known, lambda: client, lambda: method.enroll(params, message, data, enroll_key))
+    after, reply = method.local(before, message, data, work_key)
+    return Visit(after, () if method.keep is None else method.keep(before, after), reply)
+
+
+def settle(method: Method, counted: Tree, known: Tree, client: Client, work: Visit) -> tuple[Client, Tree]:
+    """(state, known) of a client once it is clear whether the reply of its last visit counted.
+
+    >>> import jax.numpy as jnp
+    >>> never = Method(*[None] * 6)
+    >>> [settle(never, told, True, jnp.array(1.0), Visit(jnp.array(2.0), (), ()))[0].item() for told in (True, False)]
+    [2.0, 1.0]
+    """
+    if method.keep is None:
+        return tree.where(counted, work.after, client), counted | known
+    return tree.where(counted, work.after, work.kept), counted | True
 
 
 def model_in_use(
@@ -59,15 +86,15 @@ def model_in_use(
     data: Data,
     key: Tree,
     visits: Tree,
-) -> Params:
+) -> Personal:
     """The model a client uses. One that never took part first works alone with the server as it stands now:
     it enrolls and makes `visits` visits whose replies nobody hears, so that it is not judged on an untrained state.
     """
     enroll_key, visit_key, personal_key = jax.random.split(key, 3)
 
-    def settle() -> Client:
+    def catch_up() -> Client:
         work = lambda v, c: method.local(c, message, data, jax.random.fold_in(visit_key, v))[0]
         return lax.fori_loop(0, visits, work, method.enroll(params, message, data, enroll_key))
 
-    client = lax.cond(known, lambda: client, settle)
+    client = lax.cond(known, lambda: client, catch_up)
     return method.personal(client, message, data, personal_key)

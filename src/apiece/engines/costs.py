@@ -1,5 +1,6 @@
 """What a method costs, read off its traced functions: bytes from shapes, gradient evaluations from the program."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -48,6 +49,24 @@ def costs(method: Method, params: Params, example: tuple, size: int) -> Costs:
         gradients_in(jax.make_jaxpr(local)(client, message, x, y).jaxpr),
         gradients_in(jax.make_jaxpr(personal)(client, message, x, y).jaxpr),
     )
+
+
+def visit_costs(method: Method, params: Params, example: tuple, sizes: np.ndarray) -> dict[int, Costs]:
+    """The costs of a visit by client size; sizes between two that cost the same cost that, too."""
+    every = np.unique(sizes)
+    of = functools.cache(lambda at: costs(method, params, example, int(every[at])))
+    found: dict[int, Costs] = {}
+
+    def fill(first: int, last: int) -> None:
+        if of(first) == of(last) or last - first < 2:
+            for at in range(first, last + 1):
+                found[int(every[at])] = of(at if at == last else first)
+        else:
+            fill(first, (first + last) // 2)
+            fill((first + last) // 2, last)
+
+    fill(0, len(every) - 1)
+    return found
 
 
 def gradients_in(program: Any) -> float:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -14,10 +15,10 @@ from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data import inspect as inspect_data
 from apiece.engines.contact import Build
+from apiece.engines.engine import Engine
+from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
-from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.division import mesh_of, on_devices
-from apiece.engines.simulation.score import Examples
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import Speeds
 from apiece.engines.world.cohort import Availability, Participation
@@ -28,7 +29,7 @@ from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpe
 from apiece.methods.options import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
 from apiece.models.catalog import refuse_unknown
-from apiece.protocol import Method
+from apiece.protocol import Method, apply_model
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust
 from apiece.wrap.attacks import attack as attack_named
 
@@ -124,11 +125,28 @@ class Arena(NamedTuple):
     y: jax.Array
     offsets: np.ndarray
     splits: dict[str, tuple[jax.Array, jax.Array, np.ndarray]]
+    own_outcomes: bool = False  # the objective is the user's
 
     @property
     def new(self) -> np.ndarray:
         """The numbers of the new clients."""
         return np.arange(self.population, len(self.ids))
+
+    def sizes(self, part: str) -> np.ndarray:
+        """Every client's number of examples in "train", "validation" or "test"."""
+        return np.diff(self.offsets if part == "train" else self.splits[part][2])
+
+    def judged_by(self, predict: Callable[..., Any]) -> "Arena":
+        """The same where clients predict in a way of their method's own."""
+        if predict is apply_model:
+            return self
+        if not self.own_outcomes:
+            apply = partial(predict, self.model.apply)
+            return self._replace(objective=objective(self.model._replace(apply=apply), self.federation.task))
+        raise UserError(
+            "this method predicts in a way of its own, and an objective of one's own judges models by their parameters "
+            "alone; leave the objective out, or take another method"
+        )
 
 
 def arena(federation: Federation, model: Model, judge: Objective | None = None) -> Arena:
@@ -154,8 +172,8 @@ def arena(federation: Federation, model: Model, judge: Objective | None = None) 
     x, y, offsets = joined("train")
     ids = np.concatenate([side.ids for side in sides])
     splits = {part: joined(part) for part in ("validation", "test")}
-    judge = judge or objective(model, federation.task)
-    return Arena(federation, model, judge, ids, federation.clients, x, y, offsets, splits)
+    mine = judge or objective(model, federation.task)
+    return Arena(federation, model, mine, ids, federation.clients, x, y, offsets, splits, judge is not None)
 
 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
@@ -185,7 +203,7 @@ def _check_outputs(model: Model, federation: Federation) -> None:
 
 def engine_of(
     place: Arena, method: str | Callable[..., Method], options: dict[str, Any], train: TrainSpec
-) -> tuple[Simulation, dict[str, float]]:
+) -> tuple[Engine, dict[str, float]]:
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
     build, hyper = bind(
@@ -193,6 +211,7 @@ def engine_of(
     )
     build = exposed(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
+    how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
         arrivals = train.arrivals
@@ -202,9 +221,10 @@ def engine_of(
         ), hyper
     wrong = train.faults
     faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, _pace(wrong.pace))
-    block = train.evaluate_every
-    engine = Vectorized(*here, participation=participation_of(train), faults=faults, block=block, **how)
-    return engine, hyper
+    how |= dict(participation=participation_of(train), faults=faults)
+    if train.engine == "remote":
+        return Remote(*here, **how), hyper
+    return Vectorized(*here, block=train.evaluate_every, **how), hyper
 
 
 def exposed(build: Build, train: TrainSpec, population: int) -> Build:
@@ -255,11 +275,6 @@ def participation_of(train: TrainSpec) -> Participation:
 
 def _pace(spec: PaceSpec) -> Pace:
     return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
-
-
-def held_out(engine: Simulation, place: Arena) -> dict[str, Examples]:
-    """Validation and test on the engine's devices."""
-    return {part: engine.examples(*arrays) for part, arrays in place.splits.items()}
 
 
 def check(spec: Spec, federation: Federation | None = None) -> Arena:

@@ -10,16 +10,18 @@ import numpy as np
 
 from apiece import files
 from apiece.data import SOURCES, Federation
-from apiece.engines.simulation.base import Simulation
+from apiece.engines.engine import Engine
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import record, trial, tune
+from apiece.experiment import checkpoint, record, tune
+from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
+from apiece.experiment.train import train
 from apiece.methods.options import bind, checked, tunable
 
-FORMAT = "2"  # of the files in checkpoints/: a run is resumed by a version that writes the same
+FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
 
 
@@ -119,15 +121,15 @@ class _Bench:
     """One method on its engine: made when first needed, so that finished work is not compiled again."""
 
     def __init__(self, spec: Spec, place: setup.Arena, name: str, options: dict[str, Any], out: Path) -> None:
-        self.spec, self.place, self.name, self.options, self.out = spec, place, name, options, out
-        self.hyper = bind(name, place.objective.loss, options, population=place.population)[1]
-        self._engine: Simulation | None = None
+        self.spec, self.name, self.options, self.out = spec, name, options, out
+        build, self.hyper = bind(name, place.objective.loss, options, population=place.population)
+        self.place = place.judged_by(build(self.hyper, 0).predict)
+        self._engine: Engine | None = None
 
     @property
-    def engine(self) -> Simulation:
+    def engine(self) -> Engine:
         if self._engine is None:
             self._engine, _ = setup.engine_of(self.place, self.name, self.options, self.spec.train)
-            self.splits = setup.held_out(self._engine, self.place)
         return self._engine
 
     def path(self, what: str) -> Path:
@@ -148,30 +150,30 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
         progress.say(f"{bench.name}: tuning {len(tried) + 1} of {len(points)}")
         engine, hyper = bench.engine, bench.hyper | point
         final = plan.model_copy(update={"evaluate_every": plan.rounds})
-        _, curve, _ = trial.train(engine, bench.place, hyper, seed, final, bench.splits, tick=progress.tick)
+        _, curve, _ = train(engine, bench.place, hyper, seed, final, tick=progress.tick)
         tried.append(files.plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
         files.write_json(path, tried)
     return tried
 
 
-def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress") -> trial.Outcome:
+def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress") -> Outcome:
     """The trial of one seed, from its file if it was finished before."""
     done, keep = bench.path(f"{seed}-done.safetensors"), bench.path(f"{seed}.safetensors")
     models = bench.out / "models" / f"{bench.name}-{seed}.safetensors"
     if done.exists() and models.exists():
         progress.skip(1)
         keep.unlink(missing_ok=True)
-        return trial.load_outcome(done)
+        return checkpoint.load_outcome(done)
     progress.say(f"{bench.name}: seed {seed}")
     engine, place, plan = bench.engine, bench.place, bench.spec.train
     hyper = bench.hyper | options
-    run, curve, seconds = trial.train(engine, place, hyper, seed, plan, bench.splits, keep=keep, tick=progress.tick)
-    judged, arrays = trial.judge(engine, place, run, bench.splits)
-    spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
-    spent["peak_memory_mb"] = record.peak_memory_mb()
-    outcome = trial.Outcome(judged, arrays, curve, spent, trial.save_models(models, engine, place, run, plan.models_gb))
-    outcome.arrays |= judge_newcomers(engine, place, run, bench.splits["test"], plan, outcome)
-    trial.save_outcome(done, outcome)
+    run, curve, seconds = train(engine, place, hyper, seed, plan, keep=keep, tick=progress.tick)
+    judged, arrays = judge(engine, place, run)
+    spent = {**engine.costs(run), "seconds": seconds, "peak_memory_mb": record.peak_memory_mb()}
+    note = checkpoint.save_models(models, engine, place, run, plan.models_gb)
+    outcome = Outcome(judged, arrays, curve, spent, note)
+    outcome.arrays |= judge_newcomers(engine, place, run, plan, outcome)
+    checkpoint.save_outcome(done, outcome)
     keep.unlink(missing_ok=True)
     return outcome
 
@@ -234,7 +236,7 @@ def compare(
     watch: Watch = lambda what, done, total: None,
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
-    **train: Any,
+    **how: Any,
 ) -> Comparison:
     """Compare methods fairly on one federation; Local, FedAvg and FTFA always stand beside them.
 
@@ -244,7 +246,7 @@ def compare(
         rounds, seeds, tune: rounds a run, seeds (a number or a list), tuning trials per method.
         out: the run folder; default: the next free runs/compare-N.
         model: "auto" or a name of `apiece.models.MODELS`. model_options, data_options: theirs, by name.
-        train: cohort, probability, weights, stateless, schedule, evaluate_every, ...
+        how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -255,7 +257,7 @@ def compare(
     out = Path(out) if out is not None else files.next_free(Path("runs/compare"))
     given = {
         "model": {"name": model, "options": model_options or {}},
-        "train": {"rounds": rounds, **train},
+        "train": {"rounds": rounds, **how},
         "methods": methods if isinstance(methods, dict) else {name: {} for name in methods},
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
         "tune": tune,

@@ -9,39 +9,41 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.data import Federation
-from apiece.engines.contact import key_of, keys, model_in_use
-from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.engine import Engine, RunState
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import record, trial
+from apiece.experiment import record
+from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec import ModelSpec, make_spec
+from apiece.experiment.train import Curve, train
 from apiece.models import Objective, accept
-from apiece.protocol import Data, Method, Params
+from apiece.protocol import Method, Personal
 
 
 class Fit:
     """A trained method: every client's model, what it cost, and room for new clients."""
 
     def __init__(
-        self, engine: Simulation, place: setup.Arena, run: Run, curve: list[dict[str, float]], costs: dict[str, float]
+        self, engine: Engine, place: setup.Arena, run: RunState, curve: Curve, costs: dict[str, float]
     ) -> None:
         self.engine, self.place, self.run, self.curve, self.costs = engine, place, run, curve, costs
-        self._apply = jax.jit(place.model.apply)
+        predict = engine.build(run.hyper, run.round).predict
+        self._predict = jax.jit(partial(predict, place.model.apply))
 
-    def personal(self, client_id: str) -> Params:
+    def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
         stacked = self.engine.personal(self.run, np.array([self._number(client_id)]))
         return jax.tree.map(lambda leaf: leaf[0], stacked)
 
-    def predict(self, client: str | Params, x: np.ndarray) -> np.ndarray:
+    def predict(self, client: str | Personal, x: np.ndarray) -> np.ndarray:
         """What a client's model (by its id, or the model itself) says of a batch: class scores, or predicted values."""
         batch, like = jnp.asarray(x), self.place.x.shape[1:]
         if batch.shape[1:] != like:
             raise UserError(f"a batch of examples of shape {like} is needed; got x {batch.shape}")
         model = self.personal(client) if isinstance(client, str) else client
-        return np.asarray(self._apply(model, batch))
+        return np.asarray(self._predict(model, batch))
 
-    def onboard(self, x: np.ndarray, y: np.ndarray) -> Params:
+    def onboard(self, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""
         x, y = np.asarray(x), np.asarray(y)
         like = self.place.x.shape[1:]
@@ -50,21 +52,12 @@ class Fit:
                 f"a new client needs as many labels as examples, at least one, and examples of shape {like}; "
                 f"got x {x.shape} and y {y.shape}"
             )
-        run, number = self.run, self.place.population
-        method = self.engine.build(run.hyper, run.round)
-        key = key_of(keys(run.seed).personal, run.round, number)
-        examples = jnp.asarray(x, self.place.x.dtype), jnp.asarray(y, self.place.y.dtype)
-        data = Data(*examples, 0, len(y), len(y))
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
-        message = method.message(run.server, number)
-        settle = jax.jit(partial(model_in_use, method))
-        return settle(run.params, False, nothing, message, data, key, self.engine.visits(run))
+        return self.engine.onboard(self.run, x, y)
 
     def evaluate(self) -> dict[str, Any]:
         """The metrics of training clients on validation and test, and of new clients on test."""
-        splits = setup.held_out(self.engine, self.place)
-        judged, arrays = trial.judge(self.engine, self.place, self.run, splits)
-        return record.metrics(self.place, trial.Outcome(judged, arrays, self.curve, self.costs))
+        judged, arrays = judge(self.engine, self.place, self.run)
+        return record.metrics(self.place, Outcome(judged, arrays, self.curve, self.costs))
 
     def _number(self, client_id: str) -> int:
         found = np.flatnonzero(self.place.ids == str(client_id))
@@ -81,7 +74,7 @@ def fit(
     objective: Objective | None = None,
     watch: Callable[[int], None] = lambda rounds: None,
     options: dict[str, Any] | None = None,
-    **train: Any,
+    **how: Any,
 ) -> Fit:
     """Train a method (a name of the catalog, or a factory of your own) on a federation.
 
@@ -89,7 +82,7 @@ def fit(
         method: the method. options: its options, e.g. {"lam": 1.0}.
         model: a model, or anything with init and apply; default: softmax or linear regression.
         federation: default: the embedded handwritten digits.
-        rounds, seed: how long, and from which seed. train: cohort, probability, weights, stateless, schedule, ...
+        rounds, seed: how long, and from which seed. how: engine, cohort, probability, weights, stateless, schedule, ...
         objective: what to train and judge by; default: by the federation's task. watch: called with rounds done.
 
     >>> from apiece.data import digits
@@ -100,14 +93,13 @@ def fit(
     (10,)
     """
     federation = federation or setup.federation_of(make_spec({}).data)
-    plan = make_spec({"train": {"rounds": rounds, **train}, "seeds": [seed]}, "fit").train
+    plan = make_spec({"train": {"rounds": rounds, **how}, "seeds": [seed]}, "fit").train
     objective = objective or getattr(model, "objective", None)  # a torch module brings its own loss
     model = (
         setup.model_of(ModelSpec(), federation) if model is None else accept(model, jnp.asarray(federation.train.x[:1]))
     )
     place = setup.arena(federation, model, objective)
     engine, hyper = setup.engine_of(place, method, options or {}, plan)
-    splits = setup.held_out(engine, place)
-    run, curve, seconds = trial.train(engine, place, hyper, seed, plan, splits, tick=watch)
-    costs = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
-    return Fit(engine, place, run, curve, costs)
+    place = place.judged_by(engine.build(hyper, 0).predict)
+    run, curve, seconds = train(engine, place, hyper, seed, plan, tick=watch)
+    return Fit(engine, place, run, curve, {**engine.costs(run), "seconds": seconds})

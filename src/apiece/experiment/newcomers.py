@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 
 from apiece.data.federation import HITS
-from apiece.engines.simulation.base import Run, Simulation
-from apiece.engines.simulation.score import Examples
+from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import interval
 from apiece.experiment.build import Arena
+from apiece.experiment.judge import JUDGED_AT_MOST, Outcome, by_examples, finite, sample
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.trial import JUDGED_AT_MOST, Outcome, by_examples, finite, sample
 
 
 def counts(wanted: list[int], largest: int) -> list[int]:
@@ -24,7 +23,7 @@ def counts(wanted: list[int], largest: int) -> list[int]:
 
 
 def judge_newcomers(
-    engine: Simulation, place: Arena, run: Run, test: Examples, plan: TrainSpec, outcome: Outcome
+    engine: Engine, place: Arena, run: RunState, plan: TrainSpec, outcome: Outcome
 ) -> dict[str, np.ndarray]:
     """Arrays for an outcome: `newcomers`, who was looked at, `newcomers_examples`, `newcomers_error` (pooled).
 
@@ -32,10 +31,10 @@ def judge_newcomers(
     """
     new = place.new[:JUDGED_AT_MOST]
     who = new[sample(len(new), plan.evaluate_clients)]
-    wanted = counts(plan.newcomer_examples, int(engine.train.sizes[who].max(initial=0)))
-    if not wanted or not test.sizes[who].any():
+    wanted = counts(plan.newcomer_examples, int(engine.sizes[who].max(initial=0)))
+    if not wanted or not place.sizes("test")[who].any():
         return {}
-    found = by_examples(engine, place, run, test, wanted[:-1], who)
+    found = by_examples(engine, place, run, wanted[:-1], who)
     errors, offsets = outcome.scores("test", "error")
     found[wanted[-1]] = errors[np.repeat(np.isin(outcome.judged, who), np.diff(offsets))]
     pooled = [float(finite(found[count]).mean(dtype=np.float64)) for count in wanted]

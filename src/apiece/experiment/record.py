@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from apiece.data.federation import HITS
 from apiece.evaluate import binary_metrics, hurt, interval, paired_interval, per_client, regression_metrics, summarize
 from apiece.experiment.build import Arena
-from apiece.experiment.trial import Outcome, finite
+from apiece.experiment.judge import Outcome, finite
 from apiece.files import replacing
 
 Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left

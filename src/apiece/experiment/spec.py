@@ -103,10 +103,13 @@ class DefenceSpec(Part):
 class TrainSpec(Part):
     """How a run goes: rounds, who takes part, the schedule, when to look.
 
+    `engine`: "vectorized" runs everybody in compiled blocks; "remote" sends every message and reply as bytes, client by
+    client, as a network does: slower, and the same numbers. `arrivals` has an engine of its own.
     `newcomer_examples`: from how many examples each, and from all, new clients are judged; none: from all only.
     """
 
     rounds: int = pydantic.Field(100, ge=1)
+    engine: Literal["vectorized", "remote"] = "vectorized"
     cohort: int | None = pydantic.Field(None, ge=1)
     probability: float | None = pydantic.Field(None, gt=0, le=1)
     weights: Literal["examples", "uniform"] = "examples"
@@ -149,6 +152,8 @@ class Spec(Part):
         faults = self.train.faults
         if faults is not None and (faults.dropout or faults.deadline or faults.quorum):
             rounds.append("faults")  # replies may be broken without rounds, too
+        if self.train.engine != "vectorized":
+            rounds.append("engine")
         if self.train.arrivals is not None and rounds:
             raise UserError(f"train.arrivals has no rounds of a cohort: leave out train.{rounds[0]}, or train.arrivals")
         if len(set(self.seeds)) != len(self.seeds):

@@ -9,7 +9,7 @@ from apiece.client.descend import steps_taken
 from apiece.client.solve import slopes
 from apiece.errors import UserError
 from apiece.methods.fed_avg import fed_avg
-from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 
 
 def apfl(
@@ -73,5 +73,8 @@ def apfl(
         return client, tree.sub(y, x)
 
     return fed_avg(loss, server_lr=server_lr)._replace(
-        enroll=enroll, local=local, personal=lambda client, x, data, key: tree.mix(x, *read(client))
+        enroll=enroll,
+        local=local,
+        personal=lambda client, x, data, key: tree.mix(x, *read(client)),
+        keep=keep_work,
     )

@@ -8,7 +8,7 @@ import optax
 from apiece import tree
 from apiece.aggregate import plain_mean
 from apiece.client.descend import descend, toward
-from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree, keep_work
 from apiece.wrap import fine_tuned
 
 
@@ -83,5 +83,6 @@ def chen_two_stage(
         enroll=lambda params, message, data, key: message[0],
         local=local,
         personal=lambda w, message, data, key: message[0],
+        keep=keep_work,
     )
     return fine_tuned(centre, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, lam=tune_lam)

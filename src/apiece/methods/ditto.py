@@ -6,7 +6,7 @@ import jax
 
 from apiece.client.descend import descend, toward
 from apiece.methods.fed_avg import fed_avg
-from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 
 
 def ditto(
@@ -48,4 +48,5 @@ def ditto(
         enroll=lambda params, x, data, key: x,
         local=local,
         personal=lambda v, x, data, key: v,
+        keep=keep_work,
     )

@@ -15,7 +15,7 @@ from apiece.client.descend import descend, toward
 from apiece.client.draw import FULL_CHUNK, whole
 from apiece.errors import UserError
 from apiece.methods.fed_clup import theory_steps
-from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree, keep_work
 
 
 class Mark(NamedTuple):
@@ -181,7 +181,8 @@ def dynamic_lambda(
     def enroll(params: Params, news: Message, data: Data, key: Tree) -> Client:
         return Own(news.x, Kept(news.best, news.x), Kept(news.below, news.x), news.stopped)
 
-    return Method(init, message, merge, enroll, local, lambda own, news, data, key: settled(own, news).w)
+    personal = lambda own, news, data, key: settled(own, news).w
+    return Method(init, message, merge, enroll, local, personal, keep=keep_work)
 
 
 def _worst(params: Params) -> jax.Array:

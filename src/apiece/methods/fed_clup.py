@@ -9,7 +9,7 @@ from apiece import tree
 from apiece.aggregate import plain_mean
 from apiece.client.descend import descend, toward
 from apiece.errors import UserError
-from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 
 
 def fed_clup(
@@ -65,6 +65,7 @@ def fed_clup(
         enroll=lambda params, x, data, key: x,
         local=local,
         personal=lambda w, x, data, key: w,
+        keep=keep_work,
     )
 
 

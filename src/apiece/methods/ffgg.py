@@ -9,7 +9,7 @@ from apiece.aggregate import plain_mean
 from apiece.client.descend import full_gradient
 from apiece.client.solve import solve
 from apiece.errors import UserError, suggest
-from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 from apiece.split import given, join, split
 from apiece.wrap import fine_tuned
 
@@ -75,6 +75,7 @@ def ffgg(
         enroll=lambda params, theta, data, key: split(params, private)[1],
         local=local,
         personal=lambda kept, theta, data, key: join(theta, begin(kept, jax.random.fold_in(key, 2))),
+        keep=keep_work,
     )
     return fine_tuned(base, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, part=private)
 

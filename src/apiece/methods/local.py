@@ -3,7 +3,7 @@
 from functools import partial
 
 from apiece.client.descend import descend
-from apiece.protocol import Loss, Method, Tree
+from apiece.protocol import Loss, Method, Tree, keep_work
 
 
 def local(loss: Loss, *, steps: Tree = 20, epochs: int | None = None, lr: Tree = 0.1, batch: int = 32) -> Method:
@@ -34,4 +34,5 @@ def local(loss: Loss, *, steps: Tree = 20, epochs: int | None = None, lr: Tree =
         enroll=lambda params, message, data, key: params,
         local=lambda v, message, data, key: (train(v, data, key), ()),
         personal=lambda v, message, data, key: v,
+        keep=keep_work,
     )

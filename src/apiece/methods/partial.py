@@ -9,7 +9,7 @@ from apiece.client.descend import descend
 from apiece.client.solve import alternate
 from apiece.errors import UserError, suggest
 from apiece.methods.fed_avg import fed_avg
-from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 from apiece.split import divide, given, join, paths, split
 
 ORDERS = ("together", "private_first", "alternate")
@@ -83,6 +83,7 @@ def partial(
         enroll=lambda params, x, data, key: split(params, private)[1],
         local=local,
         personal=lambda v, x, data, key: join(x, v),
+        keep=keep_work,
     )
 
 

@@ -9,7 +9,7 @@ from apiece import tree
 from apiece.aggregate import mean
 from apiece.client.descend import full_gradient, gradient, toward
 from apiece.client.draw import draw, shuffler
-from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 
 
 def pfedme(
@@ -74,4 +74,5 @@ def pfedme(
         enroll=lambda params, x, data, key: x,
         local=local,
         personal=lambda q, x, data, key: q,
+        keep=keep_work,
     )

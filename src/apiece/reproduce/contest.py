@@ -10,23 +10,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from apiece.engines.costs import Costs
-from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.engine import RunState
+from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import interval, per_client
 from apiece.experiment import build as setup
-from apiece.experiment import record, trial
+from apiece.experiment import record
 from apiece.experiment.build import Arena
+from apiece.experiment.judge import Outcome, by_examples, judge
 from apiece.experiment.record import Trials
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.trial import Outcome
+from apiece.experiment.train import train
 from apiece.protocol import Method
 from apiece.report.figure import Line
 from apiece.reproduce.verdict import Watch
 
 Step = Callable[[str], None]  # told what is done now
 Engines = dict[tuple, Simulation]  # by all that is compiled in
-TuneOn = Callable[[Simulation, Run], tuple[float, float]]
-After = Callable[[Simulation, Run], Any]  # asked of every trained run, for what a trial does not tell
+TuneOn = Callable[[Simulation, RunState], tuple[float, float]]
+After = Callable[[Simulation, RunState], Any]  # asked of every trained run, for what a trial does not tell
 
 
 class Rival(NamedTuple):
@@ -115,7 +116,7 @@ def contest(
             step(f"{name}: seed {seed}")
             began = time.perf_counter()
             engine, run, outcomes[seed] = bench.trial(options, seed)
-            for most, errors in trial.by_examples(engine, place, run, bench.splits["test"], newcomers).items():
+            for most, errors in by_examples(engine, place, run, newcomers).items():
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))
             seconds.append(time.perf_counter() - began)
@@ -153,22 +154,24 @@ class _Bench:
     def __init__(self, place: Arena, rival: Rival, plan: TrainSpec, engines: Engines, counted: bool) -> None:
         self.place, self.rival, self.plan, self.engines, self.counted = place, rival, plan, engines, counted
         self.here: Engines = {}
-        self.costs: dict[str, dict[int, Costs]] = {}  # of a visit by client size: the same for all seeds
 
     def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
         every = {**self.rival.options, **options}
         place, method = self.place, self.rival.method
         made, hyper = setup.engine_of(place, method, every, plan)
+        assert isinstance(made, Simulation)  # which can be moved to other deals
         fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
-        shapes = (jax.tree.map(np.shape, (place.x, place.y)), made.train.capacity, len(place.ids), place.population)
+        shapes = (
+            jax.tree.map(np.shape, (place.x, place.y)),
+            int(made.sizes.max(initial=1)),
+            len(place.ids),
+            place.population,
+        )
         key = (method, place.objective, repr((fixed, plan, shapes)))
         if key not in self.here:
             kept = self.engines.setdefault(key, made)
-            self.here[key] = made if kept is made else kept.moved(place.x, place.y, place.offsets)
-        known = self.here[key]
-        if not hasattr(self, "splits"):
-            self.splits = setup.held_out(known, self.place)
-        return known, hyper
+            self.here[key] = made if kept is made else kept.moved(place.x, place.y, place.offsets, place.splits)
+        return self.here[key], hyper
 
     def validation(
         self, options: dict[str, Any], seed: int, rounds: int, tune_on: TuneOn | None
@@ -176,30 +179,23 @@ class _Bench:
         """(loss, error) after so many rounds."""
         engine, hyper = self.engine(options, self.plan)
         plan = self.plan.model_copy(update={"rounds": rounds, "evaluate_every": rounds})
-        run, curve, _ = trial.train(engine, self.place, hyper, seed, plan, self.splits)
+        run, curve, _ = train(engine, self.place, hyper, seed, plan)
         if tune_on is not None:
             return tune_on(engine, run)
         return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
-    def trial(self, options: dict[str, Any], seed: int, other: Arena | None = None) -> tuple[Simulation, Run, Outcome]:
+    def trial(
+        self, options: dict[str, Any], seed: int, other: Arena | None = None
+    ) -> tuple[Simulation, RunState, Outcome]:
         """Train and judge, on the bench's own place or on another deal of its rows."""
         engine, hyper = self.engine(options, self.plan)
-        place, splits = self.place, self.splits
+        place = self.place
         if other is not None:
-            place, engine, splits = other, engine.moved(other.x, other.y, other.offsets), setup.held_out(engine, other)
-        run, curve, seconds = trial.train(engine, place, hyper, seed, self.plan, splits)
-        judged, arrays = trial.judge(engine, place, run, splits)
-        return engine, run, Outcome(judged, arrays, curve, self.spent(engine, place, run, options, seconds))
-
-    def spent(
-        self, engine: Simulation, place: Arena, run: Run, options: dict[str, Any], seconds: float
-    ) -> dict[str, float]:
-        """What a run cost; a visit's costs are counted once for all seeds."""
-        if not self.counted:
-            return {"seconds": seconds}
-        method, known = engine.build(run.hyper, 0), self.costs.get(repr(options))
-        per = known or trial.visit_costs(method, place, run, engine.train.sizes[: place.population])
-        return trial.total_costs(engine, place, run, method, seconds, self.costs.setdefault(repr(options), per))
+            place, engine = other, engine.moved(other.x, other.y, other.offsets, other.splits)
+        run, curve, seconds = train(engine, place, hyper, seed, self.plan)
+        judged, arrays = judge(engine, place, run)
+        spent = {**(engine.costs(run) if self.counted else {}), "seconds": seconds}
+        return engine, run, Outcome(judged, arrays, curve, spent)
 
 
 def _merit(tried: tuple[dict[str, Any], float, float]) -> tuple[float, float]:

@@ -92,10 +92,10 @@ def _one(
         work = lambda i, row, known: visit(
             method, params, known, row, method.message(server, i), data(i), key_of(streams.client, r, i)
         )
-        after, replies = jax.vmap(work)(ids, rows, known)
-        kept = jax.vmap(tree.where)(here, after, rows)
+        done = jax.vmap(work)(ids, rows, known)
+        kept = jax.vmap(tree.where)(here, done.after, rows)
         cohort = Cohort(ids, jnp.where(here, weight, 0.0), jnp.zeros(clients, jnp.int32), jnp.int32(clients))
-        merged = method.merge(server, replies, cohort, jax.random.fold_in(streams.server, r))
+        merged = method.merge(server, done.reply, cohort, jax.random.fold_in(streams.server, r))
         return (tree.where(here.any(), merged, server), kept, known | here), None
 
     def models(server: Tree, rows: Tree, known: Any, r: Any) -> Params:

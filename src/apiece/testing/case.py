@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,15 +13,27 @@ import numpy as np
 
 from apiece import tree
 from apiece.engines.contact import keys
-from apiece.engines.remote.codec import decode
-from apiece.engines.remote.halves import Agreement, ClientHalf, ServerHalf, agree
-from apiece.engines.remote.halves import run as run_remote
+from apiece.engines.engine import Engine
+from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
+from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import Journal
 from apiece.engines.world.cohort import Participation
 from apiece.models import Model, objective, softmax
-from apiece.protocol import Client, Cohort, Data, Message, Method, Params, Reply, Server, Tree
+from apiece.protocol import (
+    Client,
+    Cohort,
+    Data,
+    Message,
+    Method,
+    Params,
+    Reply,
+    Server,
+    Tree,
+    merge_replies,
+    with_merge,
+)
 
 ENGINES = ("vectorized", "remote", "asynchronous")
 SIZES = (1, 3, 7, 20, 5)
@@ -167,43 +178,50 @@ class Case:
             self._kept[name] = self.rerun(engine, schedule, **how)
         return self._kept[name]
 
-    def rerun(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Outcome:
-        """A run by this engine."""
-        return (self._by_remote if engine == "remote" else partial(self._by_simulation, engine))(schedule, **how)
+    def rerun(
+        self,
+        engine: str,
+        schedule: Schedule = FIRST_EVERYBODY,
+        owners: tuple[int, ...] | None = None,
+        models: bool = True,
+        **how: Any,
+    ) -> Outcome:
+        """A run by this engine; `owners`: whose rows are numbers; `models`: whether to make everybody's at the end."""
+        return self._outcome(self.engine(engine, schedule, **how), len(schedule), owners, models)
 
-    def _by_simulation(
+    def engine(
         self,
         engine: str,
         schedule: Schedule,
-        owners: tuple[int, ...] | None = None,
         stateless: bool = False,
         fresh: int = 0,
         mode: str = "auto",
         devices: int | None = None,
-        models: bool = True,
-    ) -> Outcome:
+    ) -> Engine:
+        """An engine that plays this schedule; engines that differ in nothing else share their compiled programs."""
         name = (engine, stateless, fresh, mode, devices)
         if name not in self._kept:
-            how: dict[str, Any] = dict(population=POPULATION, stateless=stateless, mode=mode)
-            how |= dict(block=len(FIRST_EVERYBODY) + 1, devices=jax.devices()[:devices])
             here = (self.watched, self.x, self.y, self.offsets)
-            vectorized = engine == "vectorized"
-            self._kept[name] = (
-                Vectorized(*here, participation=Chosen(), **how)
-                if vectorized
-                else Asynchronous(*here, arrivals=Punctual(), **how)
+            how: dict[str, Any] = dict(population=POPULATION, stateless=stateless)
+            more: dict[str, Any] = how | dict(
+                block=len(FIRST_EVERYBODY) + 1, mode=mode, devices=jax.devices()[:devices]
             )
-        simulation = copy.copy(self._kept[name])  # the copy shares the compiled programs
-        if isinstance(simulation, Vectorized):
-            simulation.participation = Chosen(schedule=schedule)
+            self._kept[name] = {
+                "vectorized": lambda: Vectorized(*here, participation=Chosen(), **more),
+                "asynchronous": lambda: Asynchronous(*here, arrivals=Punctual(), **more),
+                "remote": lambda: Remote(*here, participation=Chosen(), **how),
+            }[engine]()
+        made = copy.copy(self._kept[name])  # the copy shares the compiled programs
+        if isinstance(made, Asynchronous):
+            made.arrivals, made._itineraries = Punctual(schedule), {}
         else:
-            simulation.arrivals, simulation._itineraries = Punctual(schedule), {}
-        return self._outcome(simulation, len(schedule), owners, models)
+            made.participation = Chosen(schedule=schedule)
+        return made
 
-    def _outcome(
-        self, engine: Vectorized | Asynchronous, rounds: int, owners: tuple[int, ...] | None, models: bool
-    ) -> Outcome:
-        if owners is not None:
+    def _outcome(self, engine: Engine, rounds: int, owners: tuple[int, ...] | None, models: bool) -> Outcome:
+        if owners is not None and isinstance(engine, Remote):
+            engine.data = {"train": [_padding_poisoned(data) for data in engine.data["train"]]}
+        elif owners is not None and isinstance(engine, Simulation):
             engine.train = engine.examples(*self.others_poisoned(owners), self.offsets)
         run = engine.start(self.model.init, SEED, self.hyper)
         run = engine.advance(run, rounds)
@@ -213,43 +231,12 @@ class Case:
         replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
         return Outcome(server, replies, clients, enrolled_with, used)
 
-    def terms(self, fresh: int = 0) -> Agreement:
-        """What the remote server and clients agree on."""
-        name = ("terms", fresh)
-        if name not in self._kept:
-            self._kept[name] = agree(self.watched, self.model.init, (self.x, self.y), SEED, self.hyper)
-        return self._kept[name]
 
-    def client(self, terms: Agreement, i: int, poisoned: bool = False) -> ClientHalf:
-        """Remote client i; `poisoned` fills the rows beyond its size with what is not a number."""
-        mine = slice(self.offsets[i], self.offsets[i + 1])
-        half = ClientHalf(terms, i, self.x[mine], self.y[mine], max(SIZES))
-        if poisoned:
-            beyond = np.arange(max(SIZES)) >= SIZES[i]
-            x = np.where(beyond[:, None], np.float32(np.nan), half.data.x)
-            half.data = dataclasses.replace(half.data, x=x, y=np.where(beyond, np.int32(10**6), half.data.y))
-        return half
-
-    def _by_remote(
-        self,
-        schedule: Schedule,
-        owners: tuple[int, ...] | None = None,
-        stateless: bool = False,
-        fresh: int = 0,
-        models: bool = True,
-    ) -> Outcome:
-        terms = self.terms(fresh)
-        server = ServerHalf(terms, POPULATION)
-        clients = [self.client(terms, i, poisoned=owners is not None) for i in range(len(SIZES))]
-        for _ in schedule:
-            run_remote(server, clients, 1, Chosen(schedule=schedule))
-            for client in clients if stateless else ():
-                client.forget()
-        visits = max(1, len(schedule))
-        used = tree.stack([client.personal(server.message(client.i), visits) for client in clients]) if models else ()
-        states, enrolled_with = tree.stack([state_of(client) for client in clients[:POPULATION]])
-        inner, replies = server.server[0], tree.take(server.server[1], np.arange(POPULATION))
-        return jax.tree.map(np.asarray, Outcome(inner, replies, states, enrolled_with, used))
+def _padding_poisoned(data: Data) -> Data:
+    """A remote client's rows; those beyond its size, which nobody owns, are not numbers."""
+    beyond = np.arange(max(SIZES)) >= data.size
+    x = np.where(beyond[:, None], np.float32(np.nan), data.x)
+    return dataclasses.replace(data, x=x, y=np.where(beyond, np.int32(10**6), data.y))
 
 
 class Shapes(NamedTuple):
@@ -280,27 +267,23 @@ def watch_method(method: Method, reply: Reply) -> Method:
     """The method, whose server also notes the replies of the round and whose clients what they enrolled with."""
     blank = jax.tree.map(lambda leaf: jnp.zeros((POPULATION + 1, *leaf.shape), leaf.dtype), reply)
 
-    def merge(state: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(state: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         place = jnp.where(cohort.weight > 0, cohort.ids, POPULATION)  # the last row is for those who do not count
-        return method.merge(state[0], replies, cohort, key), tree.put(blank, place, replies)
+        server, counted = merge_replies(method, state[0], replies, cohort, key)
+        return (server, tree.put(blank, place, replies)), counted
 
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         inner, reply = method.local(client[0], message, data, key)
         return (inner, client[1]), reply
 
-    return Method(
+    keep = method.keep
+    return with_merge(
+        method,
+        merge,
         init=lambda params, key: (method.init(params, key), blank),
         message=lambda state, i: method.message(state[0], i),
-        merge=merge,
         enroll=lambda params, message, data, key: (method.enroll(params, message, data, key), params),
         local=local,
         personal=lambda client, message, data, key: method.personal(client[0], message, data, key),
+        keep=keep and (lambda before, after: (keep(before[0], after[0]), after[1])),
     )
-
-
-def state_of(half: ClientHalf) -> Client:
-    """A remote client's memory; zeros when it has none, as in a row nobody wrote."""
-    if half.client is not None:
-        return half.client
-    message, _ = decode(half.terms.message, ServerHalf(half.terms, POPULATION).message(half.i))
-    return half._memory(message)[1]

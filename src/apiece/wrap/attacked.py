@@ -11,7 +11,19 @@ import numpy as np
 from apiece import tree
 from apiece.aggregate import flatten
 from apiece.errors import UserError
-from apiece.protocol import Client, Cohort, Data, Message, Method, Params, Reply, Server, Tree
+from apiece.protocol import (
+    Client,
+    Cohort,
+    Data,
+    Message,
+    Method,
+    Params,
+    Reply,
+    Server,
+    Tree,
+    merge_replies,
+    with_merge,
+)
 from apiece.wrap.attacks import Attack, Scene
 from apiece.wrap.attacks import attack as attack_named
 from apiece.wrap.inside import Attacked, check_reply, like_the_model
@@ -57,7 +69,7 @@ def attacked(
         row = flatten(jax.tree.map(lambda leaf: leaf[None], (reply or like_the_model)(params)), 1)[0][0]
         return Attacked(inner, chosen.init(jnp.zeros_like(row), attack_key))
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, attack_key = jax.random.split(key)
         memory = server.memory
         if chosen.forge is not None:
@@ -70,11 +82,12 @@ def attacked(
             forged, memory = chosen.forge(scene, memory)
             forged = jax.vmap(restore)(jnp.broadcast_to(forged, rows.shape).astype(rows.dtype))
             replies = jax.vmap(tree.where)(scene.byzantine, forged, replies)
-        return Attacked(method.merge(server.inner, replies, cohort, own_key), memory)
+        inner, counted = merge_replies(method, server.inner, replies, cohort, own_key)
+        return Attacked(inner, memory), counted
 
     spoil = chosen.data
     if spoil is None:
-        return method._replace(init=init, message=lambda server, i: method.message(server.inner, i), merge=merge)
+        return with_merge(method, merge, init=init, message=lambda server, i: method.message(server.inner, i))
 
     def seen(data: Data, attacks: Tree) -> Data:
         spoiled = spoil(data)
@@ -87,10 +100,11 @@ def attacked(
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         return method.local(client, message[0], seen(data, message[1]), key)
 
-    return Method(
+    return with_merge(
+        method,
+        merge,
         init=init,
         message=lambda server, i: (method.message(server.inner, i), attacks_now(i)),
-        merge=merge,
         enroll=enroll,
         local=local,
         personal=lambda client, message, data, key: method.personal(client, message[0], data, key),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from apiece import tree
 from apiece.aggregate import flatten
 from apiece.errors import UserError, suggest
-from apiece.protocol import Cohort, Method, Reply, Server, Tree
+from apiece.protocol import Cohort, Method, Reply, Server, Tree, merge_replies, with_merge
 
 BREAKAGES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "not_a_number": lambda rows: jnp.full_like(rows, jnp.nan),
@@ -37,11 +37,11 @@ def corrupted(method: Method, *, share: Tree = 0.05, kind: str = "not_a_number")
     if kind not in BREAKAGES:
         raise UserError(f"replies cannot be broken by '{kind}': {suggest(kind, BREAKAGES)}")
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, fault_key = jax.random.split(key)
         chance = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(fault_key, i)))(cohort.ids)
         rows, restore = flatten(replies, len(cohort.weight))
         broken = jax.vmap(restore)(BREAKAGES[kind](rows))
-        return method.merge(server, jax.vmap(tree.where)(chance < share, broken, replies), cohort, own_key)
+        return merge_replies(method, server, jax.vmap(tree.where)(chance < share, broken, replies), cohort, own_key)
 
-    return method._replace(merge=merge)
+    return with_merge(method, merge)

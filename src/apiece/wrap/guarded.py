@@ -4,15 +4,15 @@ import jax.numpy as jnp
 
 from apiece.aggregate import flatten, median
 from apiece.errors import UserError
-from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree
+from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree, merge_replies, with_merge
 from apiece.wrap.inside import Attacked, Guarded, Rejections, Robust, refuse_attacked
 
 
 def guarded(method: Method, *, most: Tree = 10.0) -> Method:
     """Rejects replies that are not finite, or longer than `most` times the median length of the finite ones.
 
-    A rejected reply gets weight 0, and is counted (`rejections`). The length is the norm over the whole tree. With
-    `most` infinite, only what is not finite is rejected.
+    A rejected reply gets weight 0, and is counted (`rejections`); its client hears that it did not count. The length
+    is the norm over the whole tree. With `most` infinite, only what is not finite is rejected.
 
     >>> import jax
     >>> from apiece.methods import fed_avg
@@ -27,7 +27,7 @@ def guarded(method: Method, *, most: Tree = 10.0) -> Method:
     def init(params: Params, key: Tree) -> Server:
         return Guarded(refuse_attacked(method.init(params, key), "guarded"), Rejections(jnp.int32(0), jnp.int32(0)))
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         rows, _ = flatten(replies, len(cohort.weight))
         present = cohort.weight > 0
         finite = present & jnp.isfinite(rows).all(axis=1)
@@ -40,9 +40,11 @@ def guarded(method: Method, *, most: Tree = 10.0) -> Method:
             before.not_finite + count(present & ~finite), before.too_large + count(finite & ~accepted)
         )
         heard = cohort._replace(weight=jnp.where(accepted, cohort.weight, 0))
-        return Guarded(method.merge(server.inner, replies, heard, key), rejected)
+        inner, counted = merge_replies(method, server.inner, replies, heard, key)
+        return Guarded(inner, rejected), counted
 
-    return method._replace(init=init, message=lambda server, i: method.message(server.inner, i), merge=merge)
+    message = lambda server, i: method.message(server.inner, i)
+    return with_merge(method, merge, refuses=True, init=init, message=message)
 
 
 def rejections(server: Server) -> dict[str, int]:

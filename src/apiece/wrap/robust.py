@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from apiece import tree
 from apiece.aggregate import as_rule
-from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree
+from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree, merge_replies, with_merge
 from apiece.wrap.inside import Robust, check_reply, like_the_model, refuse_attacked
 
 
@@ -38,7 +38,7 @@ def robust(method: Method, rule: Any, *, reply: Callable[[Params], Reply] | None
         last = tree.zeros((reply or like_the_model)(params)) if chosen.remembers else ()
         return Robust(refuse_attacked(method.init(params, key), "robust"), last)
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, rule_key = jax.random.split(key)
         present = cohort.weight > 0
         order = jnp.lexsort((cohort.ids, ~present))
@@ -48,7 +48,7 @@ def robust(method: Method, rule: Any, *, reply: Callable[[Params], Reply] | None
         answer = chosen(tree.take(replies, order), cohort.weight[order], rule_key, before)
         everybodys = jax.tree.map(lambda leaf, one: jnp.broadcast_to(one, leaf.shape), replies, answer)
         once = cohort._replace(weight=present.astype(cohort.weight.dtype))
-        inner = method.merge(server.inner, everybodys, once, own_key)
-        return Robust(inner, tree.where(present.any(), answer, server.last) if chosen.remembers else ())
+        inner, counted = merge_replies(method, server.inner, everybodys, once, own_key)
+        return Robust(inner, tree.where(present.any(), answer, server.last) if chosen.remembers else ()), counted
 
-    return method._replace(init=init, message=lambda server, i: method.message(server.inner, i), merge=merge)
+    return with_merge(method, merge, init=init, message=lambda server, i: method.message(server.inner, i))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 
 from apiece import tree
-from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree
+from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree, merge_replies, with_merge
 from apiece.split import Part, divide, join, path_name, under
 
 
@@ -28,18 +28,19 @@ def server_optimized(method: Method, optimizer: optax.GradientTransformation, mo
         real = {path_name(path) for path, leaf in flat if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)}
         return divide(server, lambda path: path in real and (not callable(chosen) or chosen(path)))
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         state, memory = server
         x = parts(state)[1]
-        rest, target = parts(method.merge(state, replies, cohort, key))
+        merged, counted = merge_replies(method, state, replies, cohort, key)
+        rest, target = parts(merged)
         move, memory = optimizer.update(tree.sub(x, target), memory, x)
-        return join(rest, optax.apply_updates(x, move)), memory
+        return (join(rest, optax.apply_updates(x, move)), memory), counted
 
     def init(params: Params, key: Tree) -> Server:
         state = method.init(params, key)
         return state, optimizer.init(parts(state)[1])
 
-    return method._replace(init=init, message=lambda server, i: method.message(server[0], i), merge=merge)
+    return with_merge(method, merge, init=init, message=lambda server, i: method.message(server[0], i))
 
 
 def discounted(method: Method, *, power: Tree = 0.5, scale: Tree = 1.0) -> Method:
@@ -55,8 +56,8 @@ def discounted(method: Method, *, power: Tree = 0.5, scale: Tree = 1.0) -> Metho
     2.5
     """
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         part = scale * (1.0 + cohort.delay) ** -power
-        return method.merge(server, jax.vmap(tree.scale)(part, replies), cohort, key)
+        return merge_replies(method, server, jax.vmap(tree.scale)(part, replies), cohort, key)
 
-    return method._replace(merge=merge)
+    return with_merge(method, merge)

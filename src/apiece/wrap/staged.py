@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
-from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.errors import UserError
+from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree, merge_replies
 from apiece.split import Part
 from apiece.wrap.tuned import fine_tuned
 
@@ -74,15 +75,18 @@ def staged(first: Method, second: Method, rounds: Tree, carry: Callable[[Server]
         round, one, two = server
         return _pack(round >= rounds, first.message(one, i), second.message(two, i))
 
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         round, one, two = server
         later = round >= rounds
         cohort = cohort._replace(weight=jnp.where(replies.later == later, cohort.weight, 0))
         of_one, of_two = _unpack(replies)
-        one = lax.cond(later, lambda: one, lambda: first.merge(one, of_one, cohort, key))
-        two = lax.cond(later, lambda: second.merge(two, of_two, cohort, key), lambda: two)
+        nobody = jnp.zeros(cohort.weight.shape, bool)
+        one, heard = lax.cond(later, lambda: (one, nobody), lambda: merge_replies(first, one, of_one, cohort, key))
+        two, heard_later = lax.cond(
+            later, lambda: merge_replies(second, two, of_two, cohort, key), lambda: (two, nobody)
+        )
         two = lax.cond(round + 1 == rounds, lambda: second.init(carry(one), key), lambda: two)
-        return round + 1, one, two
+        return (round + 1, one, two), heard | heard_later
 
     def enroll(params: Params, message: Message, data: Data, key: Tree) -> Client:
         in_one, in_two = _unpack(message)
@@ -109,7 +113,22 @@ def staged(first: Method, second: Method, rounds: Tree, carry: Callable[[Server]
         use_two = lambda: second.personal(two, in_two, data, key)
         return lax.cond(later, use_two, lambda: first.personal(one, in_one, data, key))
 
-    return Method(init, message, merge, enroll, local, personal)
+    def keep(before: Client, after: Client) -> Client:
+        later, params, one, two = before
+        now, _, new_one, new_two = after
+        one = first.keep(one, new_one) if first.keep is not None else one
+        if second.keep is None:
+            return later, params, one, two
+        return now, params, one, tree.where(now & ~later, new_two, second.keep(two, new_two))
+
+    if first.predict is not second.predict:
+        raise UserError(
+            "staged: the two methods predict in different ways, and a client's model cannot change its kind midway; "
+            "take two that share `predict`, or run one after the other"
+        )
+    kept = None if first.keep is None and second.keep is None else keep
+    base = Method(init, message, lambda *given: merge(*given)[0], enroll, local, personal, first.predict, kept)
+    return base._replace(merge_counted=merge)  # replies of the other stage do not count
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["later", "places"], meta_fields=["plan"])

@@ -220,7 +220,8 @@ def test_a_shared_optimum_is_reached_whatever_the_delays_and_without_one_progres
 def test_a_run_of_the_engine_can_be_saved_and_taken_up_again():
     engine = engine_of(Speeds(active=3, pace=HALF_SLOW), ditto)
     run = run_of(engine, 5, lr=0.1, lam=0.3)
-    copy = dataclasses.replace(run, rows=np.array(run.rows), known=run.known.copy(), flight=jnp.array(run.flight))
+    flight = jax.tree.map(jnp.array, run.flight)
+    copy = dataclasses.replace(run, rows=np.array(run.rows), known=run.known.copy(), flight=flight)
     again = engine_of(Speeds(active=3, pace=HALF_SLOW), ditto)
     here, there = engine.advance(run, 9), again.advance(copy, 9)
     np.testing.assert_array_equal(here.server, there.server)

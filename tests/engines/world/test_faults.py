@@ -1,13 +1,10 @@
 """What goes wrong in a round, and that every engine sees the same of it."""
 
-from itertools import pairwise
-
 import jax
 import numpy as np
 import pytest
 
-from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree
-from apiece.engines.remote.halves import run as run_remote
+from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.faults import Faults
@@ -37,11 +34,11 @@ def vectorized(rounds, participation=None, faults=None, **how):
 
 
 def remote(rounds, participation, faults):
-    terms = agree(build, MODEL.init, (X, Y), 0)
-    clients = [ClientHalf(terms, i, X[a:z], Y[a:z], int(SIZES.max())) for i, (a, z) in enumerate(pairwise(OFFSETS))]
-    server = ServerHalf(terms, len(SIZES))
-    run_remote(server, clients, rounds, participation, faults=faults)
-    return server.server, clients
+    engine = Remote(build, X, Y, OFFSETS, participation=participation, faults=faults)
+    run = engine.start(MODEL.init, 0)
+    for leg in (1, 2, rounds - 3):  # also across the borders of calls
+        run = engine.advance(run, leg)
+    return run
 
 
 @pytest.mark.parametrize(
@@ -56,12 +53,10 @@ def remote(rounds, participation, faults):
 )
 def test_engines_suffer_the_same_faults(participation, faults):
     engine, run = vectorized(8, participation, faults)
-    server, clients = remote(8, participation, faults)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), run.server, server)
-    seen = [client.client is not None for client in clients]
-    assert run.known.tolist() == seen
-    for i in np.flatnonzero(seen):
-        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, atol=1e-6), run.rows, clients[i].client)
+    there = remote(8, participation, faults)
+    same = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6)
+    jax.tree.map(same, (run.server, run.rows), (there.server, there.rows))
+    assert run.known.tolist() == there.known.tolist() and run.clock == there.clock
     worked = [participation.draw(0, r, 6)[faults.draw(0, r, participation.draw(0, r, 6), 6).works] for r in range(8)]
     assert engine.visited(run).tolist() == np.bincount(np.concatenate(worked), minlength=6).tolist()
 

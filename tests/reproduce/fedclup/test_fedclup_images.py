@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from apiece.errors import UserError
+from apiece.experiment.judge import Outcome
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.trial import Outcome
 from apiece.reproduce.contest import Rival, contest
 from apiece.reproduce.fedclup import ladder as ladder
 from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes

@@ -8,8 +8,8 @@ import pytest
 
 from apiece.data import digits
 from apiece.experiment import build as setup
-from apiece.experiment import trial
 from apiece.experiment.spec import TrainSpec
+from apiece.experiment.train import train
 from apiece.models import mlp
 from apiece.reproduce import contest
 from apiece.reproduce.ffgg.partial import as_long
@@ -41,12 +41,11 @@ def test_fedavg_goes_on_from_the_model_of_the_first_stage(place, finished):
     for seed, outcome in finished["FedAvg"].before.outcomes.items():
         options = dict(epochs=1, lr=0.5)
         engine, hyper = setup.engine_of(place, "fed_avg", options, FIRST)
-        splits = setup.held_out(engine, place)
-        run, _, _ = trial.train(engine, place, hyper, seed, FIRST, splits)
+        run, _, _ = train(engine, place, hyper, seed, FIRST)
         model = jax.tree.map(np.asarray, run.server)
         there = place._replace(model=place.model._replace(init=lambda key, model=model: model))
-        run, _, _ = trial.train(engine, there, hyper | dict(lr=0.1), seed, SECOND, splits)
-        loss, _ = engine.outcomes(run, outcome.judged, place.objective.outcomes, {"test": splits["test"]})["test"]
+        run, _, _ = train(engine, there, hyper | dict(lr=0.1), seed, SECOND)
+        loss, _ = engine.outcomes(run, outcome.judged, place.objective.outcomes, ("test",))["test"]
         np.testing.assert_allclose(outcome.scores("test", "loss")[0], loss, rtol=1e-4, atol=1e-5)
         break  # one seed tells
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from apiece.data import digits
-from apiece.engines.costs import costs
+from apiece.engines.costs import costs, visit_costs
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import trial
 from apiece.experiment.spec import ModelSpec, TrainSpec
 from apiece.models import mlp
 from apiece.reproduce.contest import steps
@@ -62,7 +61,7 @@ def test_costs_by_size_are_those_of_every_size(place):
     engine, hyper = setup.engine_of(place, "ftfa", {}, PLAN)
     run, method = engine.start(place.model.init, 0, hyper), engine.build(hyper, 0)
     sizes = np.array([5, 20, 32, 33, 40, 64, 65, 97])
-    found = trial.visit_costs(method, place, run, sizes)
+    found = visit_costs(method, run.params, (place.x, place.y), sizes)
     assert found == {int(n): costs(method, run.params, (place.x, place.y), int(n)) for n in sizes}
 
 

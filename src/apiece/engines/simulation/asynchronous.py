@@ -3,9 +3,14 @@
 A journal (`world.arrivals`) says who starts from which version of the server and into which merge the reply goes. A
 step of the scan starts clients, whose replies are computed at once and put aside; then, if it is time, it merges the
 replies that have arrived, each with its delay in server versions. A round is a merge.
+
+A client's state is that of the work it has in hand: nobody waits, so who starts again cannot ask first what became of
+its last reply. If that is refused when it arrives, the client goes back to what it was before, unless it has started
+again since.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,12 +22,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
-from apiece.engines.contact import Build, Keys, keys, visit
-from apiece.engines.simulation.base import Run, Simulation, Stage, round_up, touched_rows
+from apiece.engines.contact import Build, Keys, Visit, keys, settle, visit
+from apiece.engines.engine import RunState
+from apiece.engines.simulation.base import Simulation, Stage, round_up, touched_rows
 from apiece.engines.simulation.division import divided, on_devices
 from apiece.engines.world.arrivals import Arrivals, Journal
 from apiece.errors import UserError
-from apiece.protocol import Cohort, Params, Tree
+from apiece.protocol import Cohort, Method, Params, Tree, merge_replies
 
 
 class Itinerary(NamedTuple):
@@ -32,6 +38,15 @@ class Itinerary(NamedTuple):
     wave: np.ndarray  # 1, 2, ... for a client that starts again from the same version
     slot: np.ndarray
     by_merge: np.ndarray  # jobs in the order of their merges
+
+
+class Flight(NamedTuple):
+    """Replies on their way, a row each; and, where replies may be refused, what it then takes to go back."""
+
+    reply: Tree
+    before: Tree = ()  # (state, known) of the client at its start
+    kept: Tree = ()
+    latest: Tree = ()  # [clients]: the row of each one's last start
 
 
 class Asynchronous(Simulation):
@@ -51,21 +66,32 @@ class Asynchronous(Simulation):
         self._itineraries: dict[int, Itinerary] = {}
         self._block = jax.jit(self._run_block, donate_argnames=("rows", "flight"))
 
-    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
+    @property
+    def all_count(self) -> bool:
+        """Every reply arrives in the end."""
+        return True
+
+    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> RunState:
         """A run before its first reply."""
         run = super().start(init, seed, hyper)
         method = self.build(run.hyper, 0)
 
-        def reply() -> Tree:
+        def flight() -> Flight:
             place = dict(ids=0, starts=0, sizes=1)
             contact = self._contact(method, self._stage(run), place)
             client = method.enroll(run.params, *contact)
-            return visit(method, run.params, False, client, *contact)[1]
+            work = visit(method, run.params, False, client, *contact)
+            if self._commits(method):
+                return Flight(work.reply)
+            return Flight(work.reply, (client, jnp.zeros((), bool)), work.kept)
 
         blank = lambda leaf: np.zeros((self.replies + 1, *leaf.shape), leaf.dtype)  # and a spare one
-        return dataclasses.replace(run, flight=on_devices(jax.tree.map(blank, jax.eval_shape(reply)), self.mesh))
+        empty = jax.tree.map(blank, jax.eval_shape(flight))
+        if not self._commits(method):
+            empty = empty._replace(latest=np.full(self.population + 1, -1, np.int32))
+        return dataclasses.replace(run, flight=on_devices(empty, self.mesh))
 
-    def advance(self, run: Run, rounds: int) -> Run:
+    def advance(self, run: RunState, rounds: int) -> RunState:
         """The run `rounds` merges later. `run` itself must not be used any more: its memory is reused."""
         if not rounds:
             return run
@@ -82,11 +108,11 @@ class Asynchronous(Simulation):
                 run = self._advance_block(run, plan, part[first : first + block], width, block)
         return dataclasses.replace(run, round=last, clock=float(plan.journal.clock[last - 1]))
 
-    def visits(self, run: Run) -> int:
+    def visits(self, run: RunState) -> int:
         """How many visits a client has made on average so far; at least one."""
         return max(1, round(run.round * self.arrivals.buffer / self.population))
 
-    def visited(self, run: Run) -> np.ndarray:
+    def visited(self, run: RunState) -> np.ndarray:
         """How many visits each client has made so far."""
         if not run.round:
             return np.zeros(self.population, np.int64)
@@ -120,10 +146,11 @@ class Asynchronous(Simulation):
             steps.append((version, waves[-1], plan.by_merge[ends[k] : ends[k + 1]]))
         return steps
 
-    def _advance_block(self, run: Run, plan: Itinerary, steps: list, width: int, block: int) -> Run:
+    def _advance_block(self, run: RunState, plan: Itinerary, steps: list, width: int, block: int) -> RunState:
         journal = plan.journal
         shape, room = (block, width), (block, self.arrivals.buffer)
-        rows_at_most = 0 if self.stateless else min(self.population, block * width)
+        goes_back = bool(jax.tree.leaves(run.flight.latest))  # then rows of those who arrive are needed, too
+        rows_at_most = 0 if self.stateless else min(self.population, block * (width + goes_back * room[1]))
         columns: dict[str, np.ndarray] = {
             "version": np.array([version for version, _, _ in steps] + [0] * (block - len(steps)), np.int32),
             "merges": np.array([len(arrived) > 0 for _, _, arrived in steps] + [False] * (block - len(steps))),
@@ -135,7 +162,10 @@ class Asynchronous(Simulation):
             arrived[k, : len(merged)] = merged
         there, back = job >= 0, arrived >= 0
         present = there & (self.train.sizes[ids] > 0)
-        touched, slots = touched_rows(ids, rows_at_most == self.population)
+        whose = np.where(back, journal.client[arrived], 0).astype(np.int32)
+        both = np.concatenate([ids, whose], axis=1) if goes_back else ids
+        touched, slots = touched_rows(both, rows_at_most == self.population)
+        slots, home = slots[:, :width], slots[:, width:]
         dispatch = dict(
             ids=ids,
             slots=np.where(present, slots, rows_at_most).astype(np.int32),
@@ -144,7 +174,6 @@ class Asynchronous(Simulation):
             starts=self.train.starts[ids],
             sizes=self.train.sizes[ids],
         )
-        whose = np.where(back, journal.client[arrived], 0).astype(np.int32)
         late = np.where(back, journal.merge[arrived] - journal.start[arrived], 0).astype(np.int32)
         columns |= dict(
             aside=np.where(there, plan.slot[job], self.replies).astype(np.int32),
@@ -153,11 +182,13 @@ class Asynchronous(Simulation):
             late=late,
             weight=np.where(back, self._weights(whose), 0).astype(np.float32),
         )
+        if goes_back:
+            columns["home"] = np.where(back, home, rows_at_most).astype(np.int32)
         rows, known = self._lent(run, touched, rows_at_most)
         server, rows, known, flight = self._block(
             run.server, rows, known, run.flight, self._stage(run), keys(run.seed), columns, dispatch
         )
-        self._returned(run, touched, rows, known)
+        self._commit(run, touched, rows, known)
         return dataclasses.replace(run, server=server, flight=flight)
 
     # The compiled program.
@@ -169,23 +200,58 @@ class Asynchronous(Simulation):
         everywhere = NamedSharding(self.mesh, P())
         plan, who = lax.with_sharding_constraint((plan, who), everywhere)
 
-        def merged(server: Tree, replies: Tree, plan: dict) -> Tree:
+        def merged(server: Tree, replies: Tree, plan: dict) -> tuple:
             cohort = Cohort(plan["whose"], plan["weight"], plan["late"], jnp.int32(self.population))
             key = jax.random.fold_in(streams.server, plan["version"])
-            return self.build(stage.hyper, plan["version"]).merge(server, replies, cohort, key)
+            return merge_replies(self.build(stage.hyper, plan["version"]), server, replies, cohort, key)
 
         def step(state: tuple, now: tuple) -> tuple:
             (server, rows, known, flight), (plan, who) = state, now
+            method = self.build(stage.hyper, plan["version"])
             here = stage._replace(server=server, stream=streams.client, round=plan["version"])
-            clients, replies = everyone(who, rows, known, here)
-            flight = tree.put(flight, plan["aside"], replies)
-            rows, known = self._remembered(rows, known, who["slots"], clients)
-            arrived = tree.take(flight, plan["back"])
+            work = everyone(who, rows, known, here)
+            flight = self._depart(method, flight, rows, known, plan, who, work)
+            ahead = jnp.ones(len(who["slots"]), bool)
+            rows, known = self._remembered(method, rows, known, who["slots"], work, ahead)
+            arrived = tree.take(flight.reply, plan["back"])
             counts = plan["merges"] & (plan["weight"] > 0).any()
-            server = lax.cond(counts, merged, lambda server, replies, plan: server, server, arrived, plan)
+            nothing = lambda server, replies, plan: (server, jnp.zeros(len(plan["back"]), bool))
+            server, counted = lax.cond(counts, merged, nothing, server, arrived, plan)
+            if not self._commits(method):
+                rows, known = self._go_back(method, flight, rows, known, plan, counts, counted)
             return lax.with_sharding_constraint((server, rows, known, flight), everywhere), None
 
         return lax.scan(step, (server, rows, known, flight), (plan, who))[0]
+
+    def _depart(
+        self, method: Method, flight: Flight, rows: Tree, known: Any, plan: dict, who: dict, work: Visit
+    ) -> Flight:
+        """Replies put aside; and, where they may be refused, what their clients were before."""
+        flight = flight._replace(reply=tree.put(flight.reply, plan["aside"], work.reply))
+        if self._commits(method):
+            return flight
+        before = tree.take(rows, who["slots"]), known[who["slots"]]
+        started = jnp.where(who["present"], who["ids"], self.population)
+        return flight._replace(
+            before=tree.put(flight.before, plan["aside"], before),
+            kept=tree.put(flight.kept, plan["aside"], work.kept),
+            latest=flight.latest.at[started].set(plan["aside"]),
+        )
+
+    def _go_back(
+        self, method: Method, flight: Flight, rows: Tree, known: Any, plan: dict, counts: Any, counted: Any
+    ) -> tuple[Tree, Any]:
+        """Rows and known once it is clear whose replies were refused: theirs are as before the work."""
+        home, at = plan["home"], plan["back"]
+        last = flight.latest[plan["whose"]] == at
+        refused = counts & ~counted & last & (plan["weight"] > 0)
+        now, knows = tree.take(rows, home), known[home]
+        (before, was_known), kept = tree.take((flight.before, flight.kept), at)
+        work = Visit(now, kept, ())
+        after, then = jax.vmap(functools.partial(settle, method))(~refused, was_known, before, work)
+        # Whose reply is not the matter here stays as it is, also where two rows of one step are one client's.
+        home = jnp.where(refused, home, len(known) - 1)
+        return tree.put(rows, home, after), known.at[home].set(jnp.where(refused, then, knows)).at[-1].set(False)
 
 
 def itinerary(journal: Journal, room: int) -> Itinerary:

@@ -6,8 +6,8 @@ disk (`states`). So a round's cost depends on the cohort, not on the population.
 
 import abc
 import copy
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,30 +16,16 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, key_of, keys, model_in_use, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, settle, visit
+from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.score import Examples, score_models
-from apiece.engines.simulation.states import blank_rows, bytes_of_a_row, how_many, lent, looked_up, put_back
-from apiece.errors import UserError, suggest
-from apiece.protocol import Data, Method, Params, Tree
+from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
+from apiece.errors import UserError
+from apiece.protocol import Data, Message, Method, Params, Personal, Question, Tree
 
 GROUP = 64  # clients whose models are made by one call, if these are small
-WEIGHTS, MODES = ("examples", "uniform"), ("auto", "sequential", "vmap")
-
-
-@dataclasses.dataclass
-class Run:
-    """Where a run stands: enough to go on from. `rows` holds every client's state, in host memory or on disk."""
-
-    seed: int
-    hyper: dict[str, float]
-    round: int
-    params: Params
-    server: Tree
-    rows: Tree
-    known: np.ndarray
-    clock: float = 0.0  # in the simulated world; a round takes 1 where nothing else is said
-    flight: Tree = ()  # replies on their way, where an engine has such
+MODES = ("auto", "sequential", "vmap")
 
 
 class Stage(NamedTuple):
@@ -54,13 +40,14 @@ class Stage(NamedTuple):
     y: Tree
 
 
-class Simulation(abc.ABC):
+class Simulation(Engine):
     """A federation's training split and a method on it; how a run goes on is an engine's own.
 
     Args:
         build: (hyper, round) -> Method; called inside the compiled program, so hyper-parameters and the round may
             be traced: seeds, grids and schedules share one compile.
         x, y, offsets: the flat training arrays; clients from `population` on are known but never sampled.
+        held_out: other parts of the data by name, likewise (x, y, offsets), to judge models on.
         weights: "examples" or "uniform", how much a reply counts. stateless: clients forget everything between rounds.
         mode: "sequential", "vmap" or "auto" (by the platform). devices: default all.
     """
@@ -72,46 +59,56 @@ class Simulation(abc.ABC):
         y: Tree,
         offsets: np.ndarray,
         *,
+        held_out: Mapping[str, tuple[Tree, Tree, np.ndarray]] | None = None,
         population: int | None = None,
         weights: str = "examples",
         stateless: bool = False,
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
-        for what, word, known in (("weights", weights, WEIGHTS), ("mode", mode, MODES)):
-            if word not in known:
-                raise UserError(f"{what} = '{word}' is unknown: {suggest(word, known)}")
+        check_word("weights", weights, WEIGHTS)
+        check_word("mode", mode, MODES)
         self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)
+        self.held_out = {part: self.examples(*arrays) for part, arrays in (held_out or {}).items()}
         self.population = len(self.train.sizes) if population is None else population
         self.uniform = weights == "uniform"
         self.stateless = stateless
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.memories = 0 if stateless else self.population
+        self._mixed: tuple[bytes, Simulation] | None = None
+        self._model_shapes: Personal | None = None
         self._personal = jax.jit(self._personal_models)
+        self._answers = jax.jit(self._answer_all, static_argnames=("answer", "capacity"))
 
-    @abc.abstractmethod
-    def advance(self, run: Run, rounds: int) -> Run:
-        """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
+    @property
+    def sizes(self) -> np.ndarray:  # type: ignore[override]  # of what is laid out now
+        """All clients' numbers of training examples."""
+        return self.train.sizes
 
-    @abc.abstractmethod
-    def visits(self, run: Run) -> int:
-        """How many visits a client has made on average so far (what a newcomer catches up with); at least one."""
+    @property
+    def example(self) -> tuple[Tree, Tree]:  # type: ignore[override]
+        """The flat arrays, for shapes."""
+        return self.train.x, self.train.y
 
+    @property
     @abc.abstractmethod
-    def visited(self, run: Run) -> np.ndarray:
-        """How many visits each client has made so far."""
+    def all_count(self) -> bool:
+        """Whether the reply of everybody who works is sure to reach the server in time."""
 
     def examples(self, x: Tree, y: Tree, offsets: np.ndarray) -> Examples:
         """A split laid out on this engine's devices."""
         starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
 
-    def moved(self, x: Tree, y: Tree, offsets: np.ndarray) -> "Simulation":
-        """This engine on other training data of the same shapes, where what was compiled serves again."""
+    def moved(self, x: Tree, y: Tree, offsets: np.ndarray, held_out: Mapping[str, tuple] | None = None) -> "Simulation":
+        """This engine on other data, whose training part has the same shapes: what was compiled serves again."""
         other = copy.copy(self)
+        other._mixed = None
         other.train = self.examples(x, y, offsets)
+        if held_out is not None:
+            other.held_out = {part: self.examples(*arrays) for part, arrays in held_out.items()}
         shapes = lambda split: (jax.tree.map(np.shape, (split.x, split.y)), len(split.sizes), split.capacity)
         before, after = shapes(self.train), shapes(other.train)
         if before != after:
@@ -121,41 +118,71 @@ class Simulation(abc.ABC):
             )
         return other
 
-    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> Run:
+    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> RunState:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""
         streams, hyper = keys(seed), dict(hyper or {})
         params = on_devices(init(streams.model), self.mesh)
         method = self.build(hyper, 0)
         server = on_devices(method.init(params, streams.server), self.mesh)
-        return Run(
+        return RunState(
             seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
         )
 
-    def personal(self, run: Run, ids: np.ndarray, group: int | None = None) -> Params:
-        """The models these clients use, stacked, on the host."""
-        parts = [models for models, _ in self.personal_groups(run, ids, group)]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    def place(self, values: Tree) -> Tree:
+        """Values from a file where this engine keeps a server's state: on its devices."""
+        return on_devices(values, self.mesh)
+
+    def ask(
+        self, question: Question, message: Message = (), ids: Sequence[int] | None = None, part: str = "train"
+    ) -> Tree:
+        """The answers of these clients (default: all that train) on a part of their data, summed or stacked."""
+        split = self.train if part == "train" else self.held_out[part]
+        who = np.arange(self.population) if ids is None else np.asarray(ids)
+        group = round_up(min(GROUP, max(len(who), 1)), self.mesh.size)
+        parts = []
+        for first in range(0, len(who), group):
+            some = np.asarray(who[first : first + group], np.int32)
+            place = padded(dict(ids=some, starts=split.starts[some], sizes=split.sizes[some]), group)
+            found = self._answers(place, message, split.x, split.y, answer=question.answer, capacity=split.capacity)
+            parts.append(jax.tree.map(lambda leaf: on_host(leaf)[: len(some)], found))  # noqa: B023 (used at once)
+        stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return stacked if question.stacked else jax.tree.map(lambda leaf: leaf.sum(axis=0), stacked)
 
     def personal_groups(
-        self, run: Run, ids: np.ndarray, group: int | None = None
-    ) -> Iterator[tuple[Params, np.ndarray]]:
-        """The same, some clients after others, where all would be too many: (their models, who they are)."""
+        self, run: RunState, ids: np.ndarray, group: int | None = None
+    ) -> Iterator[tuple[Personal, np.ndarray]]:
+        """The models these clients use, some clients after others: (stacked models, who they are)."""
         for models, who in self._personal_groups(run, ids, self._group(run, group)):
             yield jax.tree.map(lambda leaf: on_host(leaf)[: len(who)], models), who  # noqa: B023 (used at once)
 
     def outcomes(
         self,
-        run: Run,
+        run: RunState,
         ids: np.ndarray,
-        outcomes: Callable,
-        splits: dict[str, Examples],
-        group: int | None = None,
+        outcomes: Outcomes,
+        parts: Sequence[str] | Mapping[str, Examples],
         most: int | None = None,
+        group: int | None = None,
     ) -> dict[str, tuple[np.ndarray, ...]]:
-        """Per split: what `outcomes` gives (loss, error, ...) for every example of these clients by their own model.
+        """Per part of the held-out data: what `outcomes` gives for every example of these clients by their own model.
 
-        `most`: as if nobody had more training examples than so many, the first ones, to make that model from.
+        Beside names of parts, splits that were laid out by `examples` will do. `most`: see `Engine.outcomes`.
         """
+        if most is not None:
+            return self._shuffled(ids).outcomes_of_first(run, ids, outcomes, parts, most, group)
+        return self.outcomes_of_first(run, ids, outcomes, parts, None, group)
+
+    def outcomes_of_first(
+        self,
+        run: RunState,
+        ids: np.ndarray,
+        outcomes: Outcomes,
+        parts: Sequence[str] | Mapping[str, Examples],
+        most: int | None,
+        group: int | None = None,
+    ) -> dict[str, tuple[np.ndarray, ...]]:
+        """The same by models that are made from the first `most` training examples, in the order in which they lie."""
+        splits = parts if isinstance(parts, Mapping) else {part: self.held_out[part] for part in parts}
         group = self._group(run, group)
         found: dict[str, list] = {name: [] for name in splits}
         for models, who in self._personal_groups(run, ids, group, most):
@@ -173,37 +200,73 @@ class Simulation(abc.ABC):
             for name, parts in found.items()
         }
 
+    def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
+        """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
+        method = self.build(run.hyper, run.round)
+        like = lambda given, ours: jnp.asarray(given, ours.dtype)
+        data = Data(like(x, self.train.x), like(y, self.train.y), 0, len(y), len(y))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
+        key = key_of(keys(run.seed).personal, run.round, self.population)
+        message = method.message(run.server, self.population)
+        enter = jax.jit(functools.partial(model_in_use, method))
+        return enter(run.params, False, nothing, message, data, key, self.visits(run))
+
+    def _shuffled(self, ids: np.ndarray) -> "Simulation":
+        """This engine with the training rows of these clients in a random order, each client's among themselves."""
+        whose = ids.tobytes()
+        if self._mixed is None or self._mixed[0] != whose:
+            offsets = np.concatenate([[0], np.cumsum(self.train.sizes)])
+            order = mixed(offsets, ids)
+            take = lambda leaf: leaf[order]
+            other = self.moved(jax.tree.map(take, self.train.x), jax.tree.map(take, self.train.y), offsets)
+            self._mixed = (whose, other)
+        return self._mixed[1]
+
     # The parts of a run that engines share, on the host.
 
-    def _stage(self, run: Run) -> Stage:
+    def _stage(self, run: RunState) -> Stage:
         round = np.int32(run.round)
         return Stage(run.server, run.params, keys(run.seed).personal, run.hyper, round, self.train.x, self.train.y)
 
     def _weights(self, ids: np.ndarray) -> np.ndarray:
         return np.ones(ids.shape, np.float32) if self.uniform else self.train.sizes[ids].astype(np.float32)
 
-    def _at_once(self, run: Run, steps: int, width: int) -> int:
+    def _at_once(self, run: RunState, steps: int, width: int) -> int:
         """How many steps, at most `steps`, with `width` clients each go into a block: fewer if states are large."""
         rows = how_many(bytes_of_a_row(run.rows), self.population)
         if max(rows, width) >= self.population:  # everybody fits, or a single step touches everybody
             return steps
         return max(1, min(steps, rows // width))
 
-    def _lent(self, run: Run, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
+    def _lent(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
         """(rows, known) of the clients that a block touches, for the device."""
-        return jax.tree.map(lambda leaf: lent(leaf, touched, count), run.rows), lent(run.known, touched, count)
+        return jax.tree.map(lambda leaf: lend_rows(leaf, touched, count), run.rows), lend_rows(
+            run.known, touched, count
+        )
 
-    def _returned(self, run: Run, touched: np.ndarray, rows: Tree, known: Any) -> None:
+    def _commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
         """What the block made of them, back among everybody's."""
         if not self.stateless:
-            jax.tree.map(lambda leaf, new: put_back(leaf, touched, new), run.rows, rows)
-            put_back(run.known, touched, known)
+            jax.tree.map(lambda leaf, new: commit_rows(leaf, touched, new), run.rows, rows)
+            commit_rows(run.known, touched, known)
 
-    def _group(self, run: Run, group: int | None) -> int:
+    def _group(self, run: RunState, group: int | None) -> int:
         """How many clients' models are made at once: a fixed number, as it is a shape of the compiled program."""
-        model = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params))
+        model = tree.size_in_bytes(self.model_shapes(run))
         size = bytes_of_a_row(run.rows) + model
         return round_up(group or how_many(size, GROUP), self.mesh.size)
+
+    def model_shapes(self, run: RunState) -> Personal:
+        """The shapes of one client's personal model: the same for all settings and seeds."""
+
+        def made() -> Personal:
+            method = self.build(run.hyper, run.round)
+            contact = self._contact(method, self._stage(run), dict(ids=0, starts=0, sizes=1))
+            return method.personal(method.enroll(run.params, *contact), *contact)
+
+        if self._model_shapes is None:
+            self._model_shapes = jax.eval_shape(made)
+        return self._model_shapes
 
     def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
         """Zeros for everybody's state."""
@@ -212,8 +275,8 @@ class Simulation(abc.ABC):
         return blank_rows(state, self.memories)
 
     def _personal_groups(
-        self, run: Run, ids: np.ndarray, group: int, most: int | None = None
-    ) -> Iterator[tuple[Params, np.ndarray]]:
+        self, run: RunState, ids: np.ndarray, group: int, most: int | None = None
+    ) -> Iterator[tuple[Personal, np.ndarray]]:
         """(stacked models, whose they are) for one group of clients after another; the last may be filled up."""
         for first in range(0, len(ids), group):
             who = np.asarray(ids[first : first + group], np.int32)
@@ -223,32 +286,53 @@ class Simulation(abc.ABC):
             known[inside] = run.known[who[inside]]
             sizes = np.minimum(self.train.sizes[who], self.train.capacity if most is None else most)
             place = dict(ids=who, starts=self.train.starts[who], sizes=sizes, known=known)
-            rows = jax.tree.map(lambda leaf: looked_up(leaf, who, inside, group), run.rows)  # noqa: B023 (used at once)
+            rows = jax.tree.map(lambda leaf: look_up_rows(leaf, who, inside, group), run.rows)  # noqa: B023 (used at once)
             yield self._personal(rows, padded(place, group), self._stage(run), self.visits(run)), who
 
     # The compiled programs.
 
-    def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> tuple:
-        """(states, replies) of this device's clients after a visit each; those not `present` are not run."""
+    def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> Visit:
+        """The visits of this device's clients; those not `present` are not run."""
         method = self.build(stage.hyper, stage.round)
 
-        def one(c: dict) -> tuple:
+        def one(c: dict) -> Visit:
             old = tree.take(rows, c["slots"])
-            return visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
+            work = visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
+            return work._replace(kept=()) if self._commits(method) else work  # nobody will ask for it
 
         return each(one, who, who["present"], self.sequential)
 
-    def _remembered(self, rows: Tree, known: Any, slots: Any, clients: Tree) -> tuple[Tree, Any]:
+    def _commits(self, method: Method) -> bool:
+        """Whether every reply counts, so that states can be committed at once."""
+        return self.stateless or (self.all_count and method.merge_counted is None)
+
+    def _remembered(
+        self, method: Method, rows: Tree, known: Any, slots: Any, work: Visit, counted: Any
+    ) -> tuple[Tree, Any]:
         """Rows and known after these clients' visits; the last row, for those who are absent, stays unknown."""
         if self.stateless:
             return rows, known
-        return tree.put(rows, slots, clients), known.at[slots].set(True).at[-1].set(False)
+        after, knows = work.after, jnp.ones(len(slots), bool)
+        if not self._commits(method):
+            one = functools.partial(settle, method)
+            after, knows = jax.vmap(one)(counted, known[slots], tree.take(rows, slots), work)
+        return tree.put(rows, slots, after), known.at[slots].set(knows).at[-1].set(False)
 
-    def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Params:
-        def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Params:
+    def _answer_all(self, who: dict, message: Message, x: Tree, y: Tree, answer: Callable, capacity: int) -> Tree:
+        def work(who: dict, message: Message, x: Tree, y: Tree) -> Tree:
+            def one(c: dict) -> Tree:
+                data = Data(x, y, c["starts"], c["sizes"], capacity)
+                return answer(message, data, jax.random.fold_in(jax.random.key(0), c["ids"]))
+
+            return each(one, who, who["sizes"] > 0, self.sequential)
+
+        return divided(work, self.mesh, rows=1, whole=3)(who, message, x, y)
+
+    def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Personal:
+        def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Personal:
             method = self.build(stage.hyper, stage.round)
 
-            def one(c: tuple) -> Params:
+            def one(c: tuple) -> Personal:
                 who, row = c
                 contact = self._contact(method, stage, who)
                 return model_in_use(method, stage.params, who["known"], row, *contact, visits)
@@ -279,6 +363,18 @@ def padded(columns: Tree, length: int) -> Tree:
     """Columns of one length, filled up with zeros (a client of size 0 is not run)."""
     fill = lambda leaf: np.concatenate([leaf, np.zeros((length - len(leaf), *leaf.shape[1:]), leaf.dtype)])
     return jax.tree.map(fill, columns)
+
+
+def mixed(offsets: np.ndarray, who: np.ndarray) -> np.ndarray:
+    """Row numbers in their order, but for the rows of these clients, which are mixed, each client's among themselves.
+
+    >>> mixed(np.array([0, 2, 6]), np.array([1])).tolist()
+    [0, 1, 3, 4, 2, 5]
+    """
+    order = np.arange(offsets[-1])
+    for i in who:
+        np.random.default_rng([0x6E6577, int(i)]).shuffle(order[offsets[i] : offsets[i + 1]])
+    return order
 
 
 def touched_rows(ids: np.ndarray, everybody: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -17,11 +17,12 @@ from jax.sharding import PartitionSpec as P
 
 from apiece import tree
 from apiece.engines.contact import Build, Keys, keys
-from apiece.engines.simulation.base import Run, Simulation, Stage, round_up, touched_rows
+from apiece.engines.engine import RunState
+from apiece.engines.simulation.base import Simulation, Stage, round_up, touched_rows
 from apiece.engines.simulation.division import divided
 from apiece.engines.world.cohort import Participation
 from apiece.engines.world.faults import Faults
-from apiece.protocol import Cohort, Tree
+from apiece.protocol import Cohort, Tree, merge_replies
 
 
 class Vectorized(Simulation):
@@ -52,31 +53,31 @@ class Vectorized(Simulation):
         self.places = round_up(self.participation.places(self.population), self.mesh.size)
         self._block = jax.jit(self._run_block, donate_argnames="rows")
 
-    def advance(self, run: Run, rounds: int) -> Run:
+    @property
+    def all_count(self) -> bool:
+        """Without faults, whoever works is heard."""
+        return self.faults.none
+
+    def advance(self, run: RunState, rounds: int) -> RunState:
         """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
         last, block = run.round + rounds, self._at_once(run, self.block, self.places)
         while run.round < last:
             run = self._advance_block(run, min(block, last - run.round), block)
         return run
 
-    def visits(self, run: Run) -> int:
+    def visits(self, run: RunState) -> int:
         """How many visits a client has made on average so far; at least one."""
-        share = self.participation.probability or self.participation.places(self.population) / self.population
-        return max(1, round(run.round * share))
+        return self.participation.visits_each(run.round, self.population)
 
-    def visited(self, run: Run) -> np.ndarray:
+    def visited(self, run: RunState) -> np.ndarray:
         """How many visits each client has made so far."""
-        count = np.zeros(self.population, np.int64)
-        for r in range(run.round):
-            ids = self.participation.draw(run.seed, r, self.population)
-            count[ids[self.faults.draw(run.seed, r, ids, self.population).works]] += 1
-        return count
+        return self.faults.visited(self.participation, run.seed, run.round, self.population)
 
     def working_rows(self, block: int) -> int:
         """How many clients' states so many rounds need at most."""
         return 0 if self.stateless else min(self.population, block * self.places)
 
-    def _advance_block(self, run: Run, rounds: int, block: int) -> Run:
+    def _advance_block(self, run: RunState, rounds: int, block: int) -> RunState:
         ids, present, weight, took = self._plan(run.seed, run.round, rounds, block)
         working = self.working_rows(block)
         touched, slots = touched_rows(ids, working == self.population)
@@ -87,7 +88,7 @@ class Vectorized(Simulation):
         place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
         plan = dict(round=round, played=present.any(1), ids=ids, slots=slots, present=present, weight=weight, **place)
         server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
-        self._returned(run, touched, rows, known)
+        self._commit(run, touched, rows, known)
         return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
 
     def _plan(self, seed: int, first: int, rounds: int, block: int) -> tuple:
@@ -119,14 +120,15 @@ class Vectorized(Simulation):
             round, weight = plan["round"], lax.with_sharding_constraint(plan["weight"], everywhere)
             now = stage._replace(server=server, stream=streams.client, round=round)
             who = {name: plan[name] for name in ("ids", "slots", "present", "starts", "sizes")}
-            clients, replies = everyone(who, rows, known, now)
+            work = everyone(who, rows, known, now)
             cohort = Cohort(plan["ids"], weight, jnp.zeros(self.places, jnp.int32), jnp.int32(self.population))
             merge_key = jax.random.fold_in(streams.server, round)
-            merged = self.build(stage.hyper, round).merge(server, replies, cohort, merge_key)
+            method = self.build(stage.hyper, round)
+            merged, counted = merge_replies(method, server, work.reply, cohort, merge_key)
             # With stragglers there are rounds in which clients work and nobody's reply counts.
             server = merged if self.faults.none else tree.where((weight > 0).any(), merged, server)
             server = lax.with_sharding_constraint(server, everywhere)
-            return server, *self._remembered(rows, known, plan["slots"], clients)
+            return server, *self._remembered(method, rows, known, plan["slots"], work, counted)
 
         def step(state: tuple, plan: dict) -> tuple:
             # Rounds beyond the last one fill the block up, so that every block is the same program.

@@ -103,3 +103,12 @@ class Participation:
         if self.probability is not None:
             count = min(max(1, rng.binomial(len(there), self.probability)), places)
         return there[np.sort(rng.choice(len(there), count, replace=False, shuffle=False))]
+
+    def visits_each(self, rounds: int, population: int) -> int:
+        """How many visits a client makes on average in so many rounds; at least one.
+
+        >>> Participation(size=5).visits_each(100, population=50)
+        10
+        """
+        share = self.probability or self.places(population) / population
+        return max(1, round(rounds * share))

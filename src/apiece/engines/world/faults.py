@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from apiece.engines.world.cohort import Participation
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError
 
@@ -25,8 +26,9 @@ class Fate(NamedTuple):
 class Faults:
     """Drop-outs and stragglers.
 
-    A client that drops out does nothing and remembers nothing of the round. A straggler does its work, and keeps its
-    own state; only its reply comes too late to count. A round that nobody answers leaves the server as it was.
+    A client that drops out does nothing and remembers nothing of the round. A straggler does its work, but its reply
+    comes too late to count: its state is not committed, but for what is the client's own progress. A round that nobody
+    answers leaves the server as it was.
 
     Args:
         dropout: the probability that a sampled client drops out.
@@ -73,3 +75,15 @@ class Faults:
         # The server waits for the last reply; for the deadline, if one is missing; a lost connection it notices.
         last = float(answered[-1]) if len(answered) else 0.0
         return Fate(works, counts, last if end == np.inf or counts.all() else float(end))
+
+    def visited(self, participation: Participation, seed: int, rounds: int, population: int) -> np.ndarray:
+        """How many visits each client makes in so many rounds.
+
+        >>> Faults().visited(Participation(size=2), seed=0, rounds=3, population=4).sum()
+        np.int64(6)
+        """
+        count = np.zeros(population, np.int64)
+        for r in range(rounds):
+            ids = participation.draw(seed, r, population)
+            count[ids[self.draw(seed, r, ids, population).works]] += 1
+        return count

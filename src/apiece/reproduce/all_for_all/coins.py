@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.engines.contact import Build
-from apiece.engines.simulation.base import Run
+from apiece.engines.engine import RunState
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.estimate import similarity
 from apiece.methods import CATALOG
@@ -205,7 +205,7 @@ def believed(mean: np.ndarray, tosses: int, how: str) -> np.ndarray:
     return np.asarray(similarity.gradient_bias(mean, errors, how=how))
 
 
-def _mixed(run: Run, x: np.ndarray, mixing: Mixing) -> Run:
+def _mixed(run: RunState, x: np.ndarray, mixing: Mixing) -> RunState:
     """The run with these models, in the midst of a phase that mixes like this."""
     models = jnp.asarray(np.append(x, x.mean()))
     return dataclasses.replace(run, server=run.server._replace(x=models, mixing=mixing, spent=jnp.int32(1)))

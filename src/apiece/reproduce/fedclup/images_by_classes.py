@@ -10,7 +10,8 @@ import numpy as np
 from apiece.data.load.read import read
 from apiece.data.partition import partitioned
 from apiece.data.sources.real import file_of
-from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.engine import RunState
+from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.score import Examples
 from apiece.experiment import build as setup
 from apiece.experiment.build import Arena
@@ -86,30 +87,30 @@ def halved(x: np.ndarray) -> np.ndarray:
     return np.rint(blocks.mean((2, 4))).astype(x.dtype)
 
 
-def on_all_classes(place: Arena) -> Callable[[Simulation, Run], np.ndarray]:
+def on_all_classes(place: Arena) -> Callable[[Simulation, RunState], np.ndarray]:
     """(engine, run) -> [clients]: how often each client's model is right on everybody's test pictures together."""
     judged = _on_everybodys(place, "test")
     return lambda engine, run: 1 - judged(engine, run)[1]
 
 
-def validated_on_all_classes(place: Arena) -> Callable[[Simulation, Run], tuple[float, float]]:
+def validated_on_all_classes(place: Arena) -> Callable[[Simulation, RunState], tuple[float, float]]:
     """(engine, run) -> (loss, error): the clients' mean on everybody's validation pictures together."""
     judged = _on_everybodys(place, "validation")
 
-    def means(engine: Simulation, run: Run) -> tuple[float, float]:
+    def means(engine: Simulation, run: RunState) -> tuple[float, float]:
         losses, mistakes = judged(engine, run)
         return float(losses.mean()), float(mistakes.mean())
 
     return means
 
 
-def _on_everybodys(place: Arena, part: str) -> Callable[[Simulation, Run], tuple[np.ndarray, np.ndarray]]:
+def _on_everybodys(place: Arena, part: str) -> Callable[[Simulation, RunState], tuple[np.ndarray, np.ndarray]]:
     """(engine, run) -> (losses, errors) [clients] of each client's model on a split of everybody's."""
     x, y, offsets = place.splits[part]
     starts, sizes = np.zeros(place.population, np.int32), np.full(place.population, offsets[-1], np.int32)
     everybody = {part: Examples(x, y, starts, sizes)}
 
-    def judged(engine: Simulation, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    def judged(engine: Simulation, run: RunState) -> tuple[np.ndarray, np.ndarray]:
         losses, mistakes = engine.outcomes(run, np.arange(place.population), place.objective.outcomes, everybody)[part]
         means = [values.reshape(place.population, -1).mean(1, dtype=np.float64) for values in (losses, mistakes)]
         return means[0], means[1]

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from apiece.evaluate import hurt
-from apiece.experiment.trial import Outcome
+from apiece.experiment.judge import Outcome
 from apiece.reproduce.fedclup.published import DEGREES, HIGH, LOW, published, rung
 from apiece.reproduce.verdict import Claim, Mean, mean_of, stated
 

@@ -14,14 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.engines.contact import keys
-from apiece.engines.simulation.base import Run, Simulation
-from apiece.engines.simulation.score import Examples
+from apiece.engines.engine import Engine, RunState
 from apiece.estimate.diagnose import SplitDiagnosis, diagnose_split
 from apiece.experiment import build as setup
-from apiece.experiment import trial
 from apiece.experiment.build import Arena
+from apiece.experiment.judge import Outcome, by_examples, judge
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.trial import Outcome
+from apiece.experiment.train import train
 from apiece.methods.fed_adam import adam_uncorrected
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.local_ffgg import local_ffgg
@@ -102,10 +101,10 @@ def followed(place: Arena, course: Course, variants: dict[str, Variant], step: S
     """All variants, from one first stage a seed."""
     models = {}
     engines = _Engines(course)
-    engine, hyper, splits = engines.of(place, Variant(), 0)
+    engine, hyper = engines.of(place, Variant(), 0)
     for seed in course.seeds:
         step(f"first stage: seed {seed}")
-        run, _, _ = trial.train(engine, place, hyper, seed, course.first, splits)
+        run, _, _ = train(engine, place, hyper, seed, course.first)
         models[seed] = jax.tree.map(np.asarray, run.server[0] if course.adam else run.server)
     return {name: _variant(place, course, variant, models, engines, name, step) for name, variant in variants.items()}
 
@@ -124,11 +123,9 @@ class _Engines:
 
     def __init__(self, course: Course) -> None:
         self.course = course
-        self.known: dict[Any, tuple[Simulation, dict[str, Examples]]] = {}
+        self.known: dict[Any, Engine] = {}
 
-    def of(
-        self, place: Arena, variant: Variant, stage: int
-    ) -> tuple[Simulation, dict[str, float], dict[str, Examples]]:
+    def of(self, place: Arena, variant: Variant, stage: int) -> tuple[Engine, dict[str, float]]:
         """Untuned: looking on the way then costs no tuning."""
         course = self.course
         options: dict[str, Any] = dict(private=variant.private, start=variant.start, adam=course.adam, passes=0.0)
@@ -136,10 +133,7 @@ class _Engines:
         plan = (course.first, course.second)[stage]
         engine, hyper = setup.engine_of(place, two_stages, options, plan)
         alike = plan if plan.schedule == "linear" else plan.model_copy(update={"rounds": 1})
-        if (variant, repr(alike)) not in self.known:
-            self.known[variant, repr(alike)] = engine, setup.held_out(engine, place)
-        engine, splits = self.known[variant, repr(alike)]
-        return engine, hyper, splits
+        return self.known.setdefault((variant, repr(alike)), engine), hyper
 
 
 def _variant(
@@ -155,25 +149,25 @@ def _variant(
         wider = adapted(place.model, course.rank)
         models = {seed: wider.init(keys(seed).model) | {"model": model} for seed, model in models.items()}
         place = setup.arena(place.federation, wider)
-    engine, hyper, splits = engines.of(place, variant, 1)
+    engine, hyper = engines.of(place, variant, 1)
     runs, curves, seconds = {}, {}, []
     for seed, model in models.items():
         step(f"{name}: seed {seed}")
         began = time.perf_counter()
         here = place._replace(model=_starting(place.model, model))
-        runs[seed], curves[seed], _ = trial.train(engine, here, hyper, seed, course.second, splits)
+        runs[seed], curves[seed], _ = train(engine, here, hyper, seed, course.second)
         seconds.append(time.perf_counter() - began)
     told = lambda tuning: Result(
         {**variant._asdict(), **tuning},
         [],
-        {seed: _judged(engine, place, run, splits, tuning, curves[seed]) for seed, run in runs.items()},
-        _newcomers(engine, place, runs, splits, tuning, course.newcomers),
+        {seed: _judged(engine, place, run, tuning, curves[seed]) for seed, run in runs.items()},
+        _newcomers(engine, place, runs, tuning, course.newcomers),
         [],
         seconds,
     )
     first = course.seeds[0]
     tried = [
-        (tuning, *_validation(engine, place, runs[first], splits, tuning))
+        (tuning, *_validation(engine, place, runs[first], tuning))
         for tuning in (dict(passes=float(course.passes), tune_lr=lr) for lr in course.tune_lrs)
     ]
     best = min(tried, key=lambda row: (row[2], row[1]))[0]
@@ -188,34 +182,34 @@ def _starting(model: Model, params: Params) -> Model:
     return model._replace(init=started)
 
 
-def _tuned(run: Run, tuning: dict[str, float]) -> Run:
+def _tuned(run: RunState, tuning: dict[str, float]) -> RunState:
     return dataclasses.replace(run, hyper=run.hyper | tuning)
 
 
-def _judged(engine: Simulation, place: Arena, run: Run, splits: dict, tuning: dict, curve: list) -> Outcome:
-    return Outcome(*trial.judge(engine, place, _tuned(run, tuning), splits), curve, {})
+def _judged(engine: Engine, place: Arena, run: RunState, tuning: dict, curve: list) -> Outcome:
+    return Outcome(*judge(engine, place, _tuned(run, tuning)), curve, {})
 
 
-def _validation(engine: Simulation, place: Arena, run: Run, splits: dict, tuning: dict) -> tuple[float, float]:
+def _validation(engine: Engine, place: Arena, run: RunState, tuning: dict) -> tuple[float, float]:
     """(loss, error) over all validation examples of those who trained."""
-    who, part = np.arange(place.population), {"validation": splits["validation"]}
-    loss, error = engine.outcomes(_tuned(run, tuning), who, place.objective.outcomes, part)["validation"]
+    who, outcomes = np.arange(place.population), place.objective.outcomes
+    loss, error = engine.outcomes(_tuned(run, tuning), who, outcomes, ("validation",))["validation"]
     return float(loss.mean()), float(error.mean())
 
 
 def _newcomers(
-    engine: Simulation, place: Arena, runs: dict[int, Run], splits: dict, tuning: dict, counts: Sequence[int]
+    engine: Engine, place: Arena, runs: dict[int, RunState], tuning: dict, counts: Sequence[int]
 ) -> dict[int, list[float]]:
-    ask = lambda run: trial.by_examples(engine, place, _tuned(run, tuning), splits["test"], counts)
+    ask = lambda run: by_examples(engine, place, _tuned(run, tuning), counts)
     each = [ask(run) for run in runs.values()]
     return {most: [float(errors[most].mean()) for errors in each] for most in counts}
 
 
 def _diagnosed(place: Arena, course: Course, variant: Variant, model: Params, lr: float) -> SplitDiagnosis:
     """The split at the model of the first stage, the private part tuned as in the third."""
-    train = place.federation.train
-    offsets = train.offsets[: course.diagnosed + 1]
+    mine = place.federation.train
+    offsets = mine.offsets[: course.diagnosed + 1]
     batches = -(-int(np.diff(offsets).max()) // 32)
     how: dict[str, Any] = dict(private=variant.private, steps=course.passes * batches, lr=lr, batch=32)
     here = slice(0, int(offsets[-1]))
-    return diagnose_split(place.objective.loss, model, train.x[here], train.y[here], offsets, **how)
+    return diagnose_split(place.objective.loss, model, mine.x[here], mine.y[here], offsets, **how)

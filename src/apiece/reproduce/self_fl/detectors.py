@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apiece.engines.simulation.base import Run, Simulation
+from apiece.engines.engine import RunState
+from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import binary_per_client, false_accepts
 from apiece.experiment.build import Arena, arena
 from apiece.methods.self_fl import Table
@@ -39,7 +40,7 @@ def margins_of(at: Ground) -> After:
     """Asked of every trained run: margins of the warm start, and of the server's model (None where there is none)."""
     look = shared_margins(at.users)
 
-    def after(engine: Simulation, run: Run) -> dict[str, np.ndarray | None]:
+    def after(engine: Simulation, run: RunState) -> dict[str, np.ndarray | None]:
         model = run.server.x if isinstance(run.server, Table) else run.server
         return {WARM: look(run.params), SHARED: None if model == () else look(model)}
 

@@ -6,8 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from apiece.engines.simulation.base import Run, Simulation
-from apiece.experiment import build as setup
+from apiece.engines.engine import RunState
+from apiece.engines.simulation.base import Simulation
 from apiece.experiment.build import Arena
 from apiece.methods import fed_avg
 from apiece.protocol import Loss, Method, Tree
@@ -55,15 +55,14 @@ def rivals(quick: bool = False) -> dict[str, Rival]:
 def by_passes(place: Arena) -> After:
     """Asked of a trained FTFA: test accuracy after each number of passes; of others nothing."""
 
-    def ask(engine: Simulation, run: Run) -> Any:
+    def ask(engine: Simulation, run: RunState) -> Any:
         if "passes" not in run.hyper:
             return None
-        test = {"test": setup.held_out(engine, place)["test"]}
         everybody = np.arange(place.population)
 
         def accuracy(passes: int) -> float:
             again = dataclasses.replace(run, hyper={**run.hyper, "passes": float(passes)})
-            return 1 - float(engine.outcomes(again, everybody, place.objective.outcomes, test)["test"][1].mean())
+            return 1 - float(engine.outcomes(again, everybody, place.objective.outcomes, ("test",))["test"][1].mean())
 
         return [accuracy(passes) for passes in PASSES]
 

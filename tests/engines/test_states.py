@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from apiece.engines import states
 from apiece.engines.simulation import base as simulation
-from apiece.engines.simulation import states
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.score import Examples
 from apiece.engines.simulation.vectorized import Vectorized
@@ -36,11 +36,11 @@ def test_rows_start_as_zeros_and_keep_what_is_put_back(monkeypatch, most, small)
     monkeypatch.setattr(states, "memory", lambda: most)
     monkeypatch.setattr(states, "SMALL", small)
     leaf = states.blank_rows(SHAPES, 9)["w"]
-    states.put_back(leaf, np.array([7, 2]), np.full((3, 50), 3.0))
-    assert states.lent(leaf, np.array([2, 5]), 3)[:, 0].tolist() == [3, 0, 0, 0]
-    outside = states.looked_up(leaf, np.array([7, 9]), np.array([True, False]), 4)
+    states.commit_rows(leaf, np.array([7, 2]), np.full((3, 50), 3.0))
+    assert states.lend_rows(leaf, np.array([2, 5]), 3)[:, 0].tolist() == [3, 0, 0, 0]
+    outside = states.look_up_rows(leaf, np.array([7, 9]), np.array([True, False]), 4)
     assert outside[:, 49].tolist() == [3, 0, 0, 0]
-    assert states.looked_up(leaf, np.array([3, 7]), np.array([True, True]), 2)[:, 0].tolist() == [0, 3]
+    assert states.look_up_rows(leaf, np.array([3, 7]), np.array([True, True]), 2)[:, 0].tolist() == [0, 3]
 
 
 def test_rows_on_disk_are_not_kept_in_this_process(monkeypatch):
@@ -52,7 +52,7 @@ def test_rows_on_disk_are_not_kept_in_this_process(monkeypatch):
     leaf = states.blank_rows({"w": jax.ShapeDtypeStruct((1 << 20,), np.float32)}, 40)["w"]
     before = resident()
     for i in range(40):
-        states.put_back(leaf, np.array([i]), np.ones((1, 1 << 20), np.float32))
+        states.commit_rows(leaf, np.array([i]), np.ones((1, 1 << 20), np.float32))
     assert resident() - before < 40 << 20 and leaf.sum(dtype=np.float64) == 40 << 20
 
 

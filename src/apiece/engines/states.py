@@ -66,7 +66,7 @@ def how_many(size: int, most: int) -> int:
     return max(1, min(most, AT_ONCE // max(size, 1)))
 
 
-def lent(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
+def lend_rows(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
     """The touched rows, filled up to `count`, and one spare row at the end."""
     out = np.zeros((count + 1, *leaf.shape[1:]), leaf.dtype)
     if count:
@@ -74,7 +74,7 @@ def lent(leaf: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
     return out
 
 
-def looked_up(
+def look_up_rows(
     leaf: np.ndarray, who: np.ndarray, inside: np.ndarray | None = None, length: int | None = None
 ) -> np.ndarray:
     """The rows of `who`, zeros for those not `inside`, filled up to `length`."""
@@ -87,17 +87,17 @@ def looked_up(
     return out
 
 
-def parts(leaf: np.ndarray, count: int) -> Iterator[slice]:
+def row_parts(leaf: np.ndarray, count: int) -> Iterator[slice]:
     """`count` rows of a leaf, as many at a time as are copied at once.
 
-    >>> list(parts(np.zeros((5, 2)), 5))
+    >>> list(row_parts(np.zeros((5, 2)), 5))
     [slice(0, 5, None)]
     """
     step = how_many(bytes_of_a_row(leaf), max(count, 1))
     return (slice(first, min(first + step, count)) for first in range(0, count, step))
 
 
-def put_back(leaf: np.ndarray, touched: np.ndarray, new: Any) -> None:
+def commit_rows(leaf: np.ndarray, touched: np.ndarray, new: Any) -> None:
     """The touched rows as they are now."""
     leaf[touched] = np.asarray(new)[: len(touched)]
     _let_go(leaf)

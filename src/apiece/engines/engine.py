@@ -1,0 +1,172 @@
+"""What an engine is: it runs a method on everybody's data, wherever that is, and answers questions about the run.
+
+`fit`, `compare`, tuning and resuming know only this. Vectorized, asynchronous and remote are three engines; a run by
+any of them leaves the same record.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from apiece import files
+from apiece.engines.contact import Build
+from apiece.engines.costs import Costs, visit_costs
+from apiece.engines.states import commit_rows, look_up_rows, row_parts
+from apiece.errors import UserError, suggest
+from apiece.protocol import Batch, Message, Params, Personal, Question, Tree
+from apiece.wrap import guard_of, rejections
+
+WEIGHTS = ("examples", "uniform")  # how much a reply counts
+Outcomes = Callable[[Personal, Batch], tuple]  # (a personal model, examples) -> (loss, error, ...) of each
+
+
+@dataclasses.dataclass
+class RunState:
+    """Where a run stands: enough to go on from. `rows` holds every client's committed state, on the host or on disk."""
+
+    seed: int
+    hyper: dict[str, float]
+    round: int
+    params: Params
+    server: Tree
+    rows: Tree
+    known: np.ndarray
+    clock: float = 0.0  # in the simulated world; a round takes 1 where nothing else is said
+    flight: Tree = ()  # work whose fate is open: replies on their way, states that wait to be committed
+    refused: int = 0  # replies that were malformed, stale or not finite: they did not count
+
+
+class Engine(abc.ABC):
+    """A method (`build`) on the data of `population` clients that train, and of others that are only known.
+
+    `sizes` are all clients' numbers of training examples; `example` is (x, y) of a row or more, for shapes.
+    """
+
+    build: Build
+    population: int
+    sizes: np.ndarray
+    example: tuple[Tree, Tree]
+
+    @abc.abstractmethod
+    def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> RunState:
+        """A run before its first round: initial model and server from the seed, nobody enrolled."""
+
+    @abc.abstractmethod
+    def advance(self, run: RunState, rounds: int) -> RunState:
+        """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
+
+    @abc.abstractmethod
+    def ask(
+        self, question: Question, message: Message = (), ids: Sequence[int] | None = None, part: str = "train"
+    ) -> Tree:
+        """The answers of these clients (default: all that train) on a part of their data, pooled as the question says.
+
+        Every client sees the message, its own data, and a key of its own.
+        """
+
+    @abc.abstractmethod
+    def personal_groups(
+        self, run: RunState, ids: np.ndarray, group: int | None = None
+    ) -> Iterator[tuple[Personal, np.ndarray]]:
+        """The models these clients use, some clients after others: (stacked models, who they are)."""
+
+    @abc.abstractmethod
+    def outcomes(
+        self, run: RunState, ids: np.ndarray, outcomes: Outcomes, parts: Any, most: int | None = None
+    ) -> dict[str, tuple[np.ndarray, ...]]:
+        """Per part of the held-out data: what `outcomes` gives for every example of these clients by their own model.
+
+        `most`: as if nobody had more training examples to make that model from; which ones is chance, since files are
+        often sorted, and more include the fewer.
+        """
+
+    @abc.abstractmethod
+    def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
+        """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
+
+    @abc.abstractmethod
+    def model_shapes(self, run: RunState) -> Personal:
+        """The shapes of one client's personal model."""
+
+    @abc.abstractmethod
+    def visits(self, run: RunState) -> int:
+        """How many visits a client has made on average so far (what a newcomer catches up with); at least one."""
+
+    @abc.abstractmethod
+    def visited(self, run: RunState) -> np.ndarray:
+        """How many visits each client has made so far."""
+
+    @abc.abstractmethod
+    def place(self, values: Tree) -> Tree:
+        """Values from a file where this engine keeps a server's state."""
+
+    def personal(self, run: RunState, ids: np.ndarray, group: int | None = None) -> Personal:
+        """The models these clients use, stacked, on the host."""
+        parts = [models for models, _ in self.personal_groups(run, ids, group)]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def costs(self, run: RunState) -> dict[str, float]:
+        """What the run has cost so far, all clients together: bytes, gradient evaluations, visits."""
+        visits, sizes = self.visited(run), self.sizes[: self.population]
+        per = self.visit_costs(run)
+        one = next(iter(per.values()))
+        return {
+            "rounds": run.round,
+            "clock": run.clock,
+            "visits": int(visits.sum()),
+            "bytes_down": int(visits.sum()) * one.bytes_down,
+            "bytes_up": int(visits.sum()) * one.bytes_up,
+            "bytes_final": self.population * one.bytes_down,
+            "bytes_kept_per_client": one.bytes_kept,
+            "gradients": sum(int(visits[sizes == size].sum()) * c.gradients for size, c in per.items()),
+            "gradients_personal": sum(int((sizes == size).sum()) * c.gradients_personal for size, c in per.items()),
+            **({"refused": run.refused} if run.refused else {}),
+            **(rejections(run.server) if guard_of(run.server) is not None else {}),
+        }
+
+    def visit_costs(self, run: RunState) -> dict[int, Costs]:
+        """What a visit costs, by client size; traced once for the same options."""
+        known: dict[tuple, dict[int, Costs]] = self.__dict__.setdefault("_visit_costs", {})
+        options = tuple(sorted(run.hyper.items()))
+        if options not in known:
+            method = self.build(run.hyper, 0)
+            known[options] = visit_costs(method, run.params, self.example, self.sizes[: self.population])
+        return known[options]
+
+    def save(self, run: RunState, path: Path, about: dict[str, Any]) -> None:
+        """The run in one file, states of clients that have none left out, with a description."""
+        known = np.flatnonzero(run.known)
+        arrays = {"known": known, **files.flattened("server", run.server), **files.flattened("flight", run.flight)}
+        rows = {name: leaf for name, leaf in files.named("rows", run.rows).items() if len(leaf)}  # none kept: no rows
+        like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
+        stands = {"round": run.round, "clock": run.clock, "refused": run.refused}
+        with files.new_arrays(path, arrays | like, {**about, "run": stands}) as put:
+            for name, array in arrays.items():
+                put(name, 0, array)
+            for name, leaf in rows.items():
+                for some in row_parts(leaf, len(known)):
+                    put(name, some.start, look_up_rows(leaf, known[some]))
+
+    def restore(self, path: Path, fresh: RunState) -> tuple[RunState, dict[str, Any]]:
+        """(the run in a file, its description); `fresh` is a run of the same seed and options that has not begun."""
+        with files.opened(path) as (get, names, about):
+            known = get("known")
+            for name, leaf in files.named("rows", fresh.rows).items():
+                for some in row_parts(leaf, len(known)) if len(leaf) else ():
+                    commit_rows(leaf, known[some], get(name, some.start, some.stop))
+            fresh.known[known] = True
+            arrays = {name: get(name) for name in names if not name.startswith("rows")}
+        server = self.place(files.unflattened("server", fresh.server, arrays))
+        flight = self.place(files.unflattened("flight", fresh.flight, arrays))
+        return dataclasses.replace(fresh, server=server, flight=flight, **about.pop("run")), about
+
+
+def check_word(what: str, word: str, known: Sequence[str]) -> None:
+    """An option that is one of a few words, or an error that names it."""
+    if word not in known:
+        raise UserError(f"{what} = '{word}' is unknown: {suggest(word, known)}")

@@ -1,0 +1,48 @@
+"""What a finished trial leaves on disk: its outcome, and every client's model. (A run on its way: `Engine.save`.)"""
+
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from apiece import files, tree
+from apiece.engines.engine import Engine, RunState
+from apiece.experiment.build import Arena
+from apiece.experiment.judge import Outcome
+
+
+def save_outcome(path: Path, outcome: Outcome) -> None:
+    """A finished trial, in one file."""
+    about = {"curve": outcome.curve, "costs": outcome.costs, "note": outcome.note}
+    files.write_arrays(path, {"judged": outcome.judged, **outcome.arrays}, about)
+
+
+def load_outcome(path: Path) -> Outcome:
+    """A trial finished earlier."""
+    arrays, about = files.read_arrays(path)
+    return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
+
+
+def save_models(path: Path, engine: Engine, place: Arena, run: RunState, most: float) -> str | None:
+    """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None.
+
+    At most `most` GB of them.
+    """
+    arrays = files.flattened("server", run.server)
+    count = len(place.ids)
+    one = engine.model_shapes(run)
+    size = tree.size_in_bytes(one) * count / 1e9
+    if size > most:
+        files.write_arrays(path, arrays, {"clients": [], "round": run.round})
+        return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
+                f"to keep them: models_gb = {math.ceil(size)} under [train] in a spec")  # fmt: skip
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), one)
+    stacked = files.named("personal", like)
+    with files.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
+        for name, array in arrays.items():
+            put(name, 0, array)
+        for models, who in engine.personal_groups(run, np.arange(count)):
+            for name, rows in files.flattened("personal", models).items():
+                put(name, int(who[0]), rows)
+    return None

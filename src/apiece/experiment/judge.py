@@ -1,0 +1,75 @@
+"""Judge a trained run once: every client's own model on its own held-out examples, and newcomers by what they bring."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from apiece.engines.engine import Engine, RunState
+from apiece.experiment.build import Arena
+
+JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a finished trial leaves: outcomes example by example, the validation curve, costs."""
+
+    judged: np.ndarray
+    arrays: dict[str, np.ndarray]
+    curve: list[dict[str, float]]
+    costs: dict[str, float]
+    note: str | None = None
+
+    def scores(self, part: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+        """(values per example, offsets) of "validation" or "test", "loss" or "error"."""
+        return self.arrays[f"{part}_{kind}"], self.arrays[f"{part}_offsets"]
+
+
+def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """(who was judged, outcomes per example): every client's own model on its own held-out examples, once.
+
+    New clients are always among the judged; of a very large population a sample is.
+    """
+    old = sample(place.population, JUDGED_AT_MOST)
+    judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
+    arrays: dict[str, np.ndarray] = {}
+    ask = place.objective.margins if place.federation.binary else None
+    found = engine.outcomes(run, judged, ask or place.objective.outcomes, tuple(place.splits))
+    for part, (loss, error, *margin) in found.items():
+        offsets = np.concatenate([[0], np.cumsum(place.sizes(part)[judged])]).astype(np.int64)
+        arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
+        arrays |= {f"{part}_margin": each for each in margin}
+    return judged, arrays
+
+
+def by_examples(
+    engine: Engine, place: Arena, run: RunState, counts: Sequence[int], who: np.ndarray | None = None
+) -> dict[int, np.ndarray]:
+    """How newcomers fare by how much they bring: their test errors, example by example, from so many examples each.
+
+    Who has fewer uses all. The clients (default: all new ones) are always the same, so that numbers can be compared.
+    """
+    who = place.new[:JUDGED_AT_MOST] if who is None else who
+    outcomes = place.objective.outcomes
+    return {most: engine.outcomes(run, who, outcomes, ("test",), most)["test"][1] for most in counts}
+
+
+def sample(population: int, most: int) -> np.ndarray:
+    """Everybody, or a sample that is the same for all seeds and methods, so that clients can be compared.
+
+    >>> sample(3, 10).tolist(), len(sample(100, 10))
+    ([0, 1, 2], 10)
+    """
+    if population <= most:
+        return np.arange(population)
+    return np.sort(np.random.default_rng([most, population]).choice(population, most, replace=False))
+
+
+def finite(values: np.ndarray) -> np.ndarray:
+    """Infinity as NaN: a client's model has diverged either way, and differences of infinities mean nothing.
+
+    >>> finite(np.array([1.0, np.inf])).tolist()
+    [1.0, nan]
+    """
+    return np.where(np.isfinite(values), values, np.nan)

@@ -1,0 +1,79 @@
+"""Train a method with one seed: look at validation now and then, and keep going after a crash."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from apiece.engines.engine import Engine, RunState
+from apiece.evaluate import per_client
+from apiece.experiment.build import Arena
+from apiece.experiment.judge import finite, sample
+from apiece.experiment.spec import TrainSpec
+from apiece.models.failures import raise_failures
+
+SAVING = 0.1  # of the time, at most, goes into checkpoints
+Curve = list[dict[str, float]]
+Tick = Callable[[int], None]  # called with the number of rounds just done
+
+
+def train(
+    engine: Engine,
+    place: Arena,
+    hyper: dict[str, float],
+    seed: int,
+    plan: TrainSpec,
+    *,
+    keep: Path | None = None,
+    tick: Tick = lambda rounds: None,
+) -> tuple[RunState, Curve, float]:
+    """(the run after all rounds, its validation curve, seconds of training); from the checkpoint at `keep`, if any.
+
+    The curve is a mean over clients, each counting once; of a large population a fixed sample is looked at, and
+    `sampling_error` is the standard error that this brings.
+    """
+    run = engine.start(place.model.init, seed, hyper)
+    curve: Curve = []
+    seconds, saved, saving = 0.0, time.monotonic(), 0.0
+    if keep is not None and keep.exists():
+        run, about = engine.restore(keep, run)
+        curve, seconds = about["curve"], about["seconds"]
+        tick(run.round)
+    watched = sample(place.population, plan.evaluate_clients)
+    while run.round < plan.rounds:
+        began, before = time.monotonic(), run.round
+        run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
+        jax.block_until_ready(run.server)
+        raise_failures()
+        seconds += time.monotonic() - began
+        curve.append(_look(engine, run, place, watched, seconds))
+        tick(run.round - before)
+        due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
+        if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
+            engine.save(run, keep, {"curve": curve, "seconds": seconds})
+            saved = time.monotonic()
+            saving = saved - began
+    return run, curve, seconds
+
+
+def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float) -> dict[str, Any]:
+    loss, error = engine.outcomes(run, who, place.objective.outcomes, ("validation",))["validation"]
+    sizes = place.sizes("validation")[who]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    present = sizes > 0  # a diverged client must show as NaN, one without examples must not
+    losses, errors = (finite(per_client(values, offsets)[present]) for values in (loss, error))
+    seen = int(present.sum())
+    # A finite population, partly seen: nothing is uncertain when all were looked at.
+    unseen = 1 - len(who) / place.population
+    spread = float(np.std(losses, ddof=1)) if seen > 1 else 0.0
+    return {
+        "round": run.round,
+        "clock": run.clock,
+        "validation_loss": float(losses.mean()) if seen else float("nan"),
+        "validation_error": float(errors.mean()) if seen else float("nan"),
+        "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
+        "seconds": seconds,
+    }

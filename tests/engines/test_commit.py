@@ -1,0 +1,128 @@
+"""A client's state is committed when its reply counted: late, lost and refused replies leave no two pasts."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apiece.engines.remote.engine import Remote
+from apiece.engines.simulation.asynchronous import Asynchronous
+from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.world.faults import Faults
+from apiece.engines.world.pace import Pace
+from apiece.methods import ditto, l2gd, scaffold, self_fl
+from apiece.testing.case import Punctual
+from apiece.wrap import guarded
+
+# Six scalar quadratics L_i(w) = a_i (w - b_i)^2 / 2, one example each: x = a, y = b.
+CURVES = np.array([1.0, 2.0, 0.5, 1.5, 0.8, 1.2], np.float32)
+CENTRES = np.array([1.0, -1.0, 2.0, 0.3, -0.5, 0.4], np.float32)
+OPTIMUM = float((CURVES * CENTRES).sum() / CURVES.sum())
+OFFSETS = np.arange(7)
+FAULTS = {
+    "deadline": Faults(deadline=1.5, pace=Pace("lognormal", jitter="exponential")),
+    "quorum": Faults(quorum=2, pace=Pace(jitter="exponential")),
+    "drop-outs": Faults(dropout=0.4, quorum=3, pace=Pace(jitter="exponential")),
+}
+
+
+def loss(w, batch, key):
+    return (batch.weight * batch.x * (w - batch.y) ** 2 / 2).sum() / batch.weight.sum()
+
+
+def start(key):
+    return jnp.array(0.0)
+
+
+def end(engine, rounds):
+    run = engine.advance(engine.start(start, 0), rounds)
+    return run, jax.tree.map(np.asarray, run.server)
+
+
+def build(factory, **options):
+    return lambda hyper, round: factory(loss, **options)
+
+
+SCAFFOLD = build(scaffold, steps=5, lr=0.1, batch=0)
+L2GD = build(l2gd, lam=1.0, p=0.5, lr=0.02, batch=0)
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("engine", [partial(Vectorized, block=100), Remote], ids=["vectorized", "remote"])
+def test_scaffold_finds_the_true_optimum_whoever_is_late(engine, faults):
+    rounds = 1500 if engine is not Remote else 300
+    run, (x, c) = end(engine(SCAFFOLD, CURVES, CENTRES, OFFSETS, faults=faults), rounds)
+    assert abs(x - OPTIMUM) < (1e-4 if engine is not Remote else 2e-2)
+    np.testing.assert_allclose(c, np.mean(run.rows), atol=1e-4)  # the server's control variate is the clients' mean
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_the_mean_of_l2gd_stays_the_mean_of_its_clients_and_goes_where_it_goes_without_faults(faults):
+    calm, _ = end(Vectorized(L2GD, CURVES, CENTRES, OFFSETS, block=100), 1500)
+    engine = Vectorized(L2GD, CURVES, CENTRES, OFFSETS, block=100, faults=faults)
+    run = engine.start(start, 0)
+    seen = []
+    for _ in range(30):
+        run = engine.advance(run, 100)
+        seen.append(float(run.server.x))
+        mine = np.asarray(run.rows[0])[run.known]
+        np.testing.assert_allclose(run.server.x, mine.mean(), atol=1e-4)
+    assert abs(np.mean(seen[10:]) - float(calm.server.x)) < 0.1
+    assert np.ptp(seen[10:]) < 0.5
+
+
+def test_ditto_keeps_its_own_progress():
+    late = Faults(deadline=1.0, pace=Pace("given", times=(2.0,) * 6))
+    engine = Vectorized(build(ditto, lam=0.0, steps=10, lr=0.1, batch=0), CURVES, CENTRES, OFFSETS, faults=late)
+    run, x = end(engine, 100)
+    assert x == 0  # no reply ever counted
+    np.testing.assert_allclose(engine.personal(run, np.arange(6)), CENTRES, atol=1e-3)
+
+
+def test_a_client_whose_first_reply_was_late_enrolls_again():
+    late = Faults(deadline=1.0, pace=Pace("given", times=(2.0,) * 6))
+    for engine in (Vectorized, Remote):
+        run, _ = end(engine(SCAFFOLD, CURVES, CENTRES, OFFSETS, faults=late), 3)
+        assert not run.known.any()
+
+
+def spoiled(method):
+    """The method whose client 2 always answers nonsense, which a guard refuses."""
+
+    def merge(server, replies, cohort, key):
+        spoil = lambda leaf: jnp.where((cohort.ids == 2).reshape(-1, *[1] * (leaf.ndim - 1)), jnp.nan, leaf)
+        return guard.merge_counted(server, jax.tree.map(spoil, replies), cohort, key)
+
+    guard = guarded(method)
+    return guard._replace(merge=lambda *given: merge(*given)[0], merge_counted=merge)
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "remote", "asynchronous"])
+@pytest.mark.parametrize("factory", [scaffold, self_fl, ditto])
+def test_a_guard_inside_a_wrapper_is_heard_by_the_client_it_refused(engine, factory):
+    options = dict(batch=0) | (dict(population=6, tune_steps=2, refits=2) if factory is self_fl else dict(steps=2))
+    made = lambda hyper, round: spoiled(factory(loss, **options))
+    here = (made, CURVES, CENTRES, OFFSETS)
+    schedule = ((0, 1, 2, 3, 4, 5),) * 3
+    machine = {
+        "vectorized": lambda: Vectorized(*here),
+        "remote": lambda: Remote(*here),
+        "asynchronous": lambda: Asynchronous(*here, arrivals=dataclasses.replace(Punctual(schedule), buffer=6)),
+    }[engine]()
+    if engine == "asynchronous":
+        machine.replies = 6
+    run = machine.advance(machine.start(start, 0), 3)
+    kept = factory is ditto
+    assert run.known.tolist() == [True, True, kept, True, True, True]
+    assert int(run.server.rejected.not_finite) == 3
+
+
+def test_refused_replies_agree_on_every_engine():
+    made = lambda hyper, round: spoiled(scaffold(loss, steps=2, batch=0))
+    here = (made, CURVES, CENTRES, OFFSETS)
+    runs = [engine.advance(engine.start(start, 0), 4) for engine in (Vectorized(*here), Remote(*here))]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), runs[0].server, runs[1].server)
+    np.testing.assert_allclose(runs[0].rows, runs[1].rows, atol=1e-6)
