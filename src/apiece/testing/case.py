@@ -31,6 +31,7 @@ from apiece.protocol import (
     Reply,
     Server,
     Tree,
+    apply_model,
     merge_replies,
     with_merge,
 )
@@ -137,6 +138,11 @@ class Case:
         """The shapes of a reply."""
         return self.shapes().reply
 
+    @functools.cached_property
+    def parameters(self) -> bool:
+        """Whether a personal model is the parameters of one: the method has no `predict` of its own."""
+        return self.build(self.hyper, 0).predict is apply_model
+
     def build(self, hyper: dict[str, Any], round: Any) -> Method:
         """The method itself."""
         return self.factory(self.loss, **self.options, **hyper)
@@ -144,6 +150,10 @@ class Case:
     def watched(self, hyper: dict[str, Any], round: Any) -> Method:
         """The method, whose server also notes the replies of the round and whose clients what they enrolled with."""
         return watch_method(self.build(hyper, round), self.reply)
+
+    def refusing(self, hyper: dict[str, Any], round: Any) -> Method:
+        """The method whose server refuses every reply of client 3 from its second merge on."""
+        return refuse_replies(self.watched(hyper, round), client=3)
 
     def data(self, i: int, x: Tree = None, y: Tree = None) -> Data:
         """Client i's view of the flat arrays."""
@@ -197,11 +207,12 @@ class Case:
         fresh: int = 0,
         mode: str = "auto",
         devices: int | None = None,
+        refusing: bool = False,
     ) -> Engine:
         """An engine that plays this schedule; engines that differ in nothing else share their compiled programs."""
-        name = (engine, stateless, fresh, mode, devices)
+        name = (engine, stateless, fresh, mode, devices, refusing)
         if name not in self._kept:
-            here = (self.watched, self.x, self.y, self.offsets)
+            here = (self.refusing if refusing else self.watched, self.x, self.y, self.offsets)
             how: dict[str, Any] = dict(population=POPULATION, stateless=stateless)
             more: dict[str, Any] = how | dict(
                 block=len(FIRST_EVERYBODY) + 1, mode=mode, devices=jax.devices()[:devices]
@@ -225,8 +236,9 @@ class Case:
             engine.train = engine.examples(*self.others_poisoned(owners), self.offsets)
         run = engine.start(self.model.init, SEED, self.hyper)
         run = engine.advance(run, rounds)
+        assert not run.refused, "the server refused a reply, because it is not finite"
         used = engine.personal(run, np.arange(len(SIZES))) if models else ()
-        server, replies = jax.tree.map(np.asarray, run.server)
+        server, replies = jax.tree.map(np.asarray, run.server[0] if isinstance(run.server, Refusing) else run.server)
         clients, enrolled_with = run.rows
         replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
         return Outcome(server, replies, clients, enrolled_with, used)
@@ -261,6 +273,31 @@ def cohort_of(ids: tuple[int, ...]) -> Cohort:
     """These clients, none of them late, weighted by their examples."""
     weight = jnp.array([SIZES[i] for i in ids], jnp.float32)
     return Cohort(jnp.array(ids, jnp.int32), weight, jnp.zeros(len(ids), jnp.int32), jnp.int32(POPULATION))
+
+
+class Refusing(NamedTuple):
+    """The server of `refuse_replies`: the method's own, and how often it has merged."""
+
+    inner: Server
+    merges: Tree
+
+
+def refuse_replies(method: Method, client: int) -> Method:
+    """The method whose server refuses every reply of one client from its second merge on."""
+
+    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
+        refused = (cohort.ids == client) & (server.merges > 0)
+        cohort = cohort._replace(weight=jnp.where(refused, 0, cohort.weight))
+        inner, counted = merge_replies(method, server.inner, replies, cohort, key)
+        return Refusing(inner, server.merges + 1), counted
+
+    return with_merge(
+        method,
+        merge,
+        refuses=True,
+        init=lambda params, key: Refusing(method.init(params, key), jnp.int32(0)),
+        message=lambda server, i: method.message(server.inner, i),
+    )
 
 
 def watch_method(method: Method, reply: Reply) -> Method:

@@ -45,9 +45,9 @@ def _contract(line: int, engines: tuple[str, ...] = ENGINES) -> Callable:
 def states_keep_their_shapes(case: Case, engine: str) -> None:
     """A state comes out with the structure, shapes and dtypes it went in with."""
     with jax.enable_x64(False):
-        check_shapes("in float32", case.shapes())
+        check_shapes("in float32", case.shapes(), case.parameters)
     with jax.enable_x64(True):
-        check_shapes("in float64", case.shapes(np.float64))
+        check_shapes("in float64", case.shapes(np.float64), case.parameters)
 
 
 @_contract(3, ("functions",))
@@ -69,7 +69,7 @@ def hyper_parameters_may_be_traced(case: Case, engine: str) -> None:
     case.shapes(traced=case.hyper)
     with jax.enable_x64(True):
         strong = {name: jnp.asarray(value, np.float64) for name, value in case.hyper.items()}
-        check_shapes("beside float64 hyper-parameters", case.shapes(np.float32, traced=strong))
+        check_shapes("beside float64 hyper-parameters", case.shapes(np.float32, traced=strong), case.parameters)
 
 
 @_contract(2, ("functions",))
@@ -139,7 +139,7 @@ def engines_return_states_as_they_were(case: Case, engine: str) -> None:
     shapes, outcome = case.shapes(), case.run(engine)
     check_like("the server's state", outcome.server, shapes.server)
     check_like("a client's state", tree.take(outcome.clients, 0), shapes.client)
-    check_like("a personal model", tree.take(outcome.models, 0), shapes.params)
+    check_like("a personal model", tree.take(outcome.models, 0), shapes.personal)
     check_finite("the server", outcome.server)
     check_finite("a client's state", outcome.clients)
     check_finite("a personal model", tree.take(outcome.models, np.arange(POPULATION)))
@@ -223,6 +223,26 @@ def a_newcomer_has_a_model(case: Case, engine: str) -> None:
     for schedule in (FIRST_EVERYBODY, ((1,), (1,))):
         models = case.run(engine, schedule).models
         check_finite("the model of a client that never took part", models)
+
+
+@_contract(9)
+def states_are_committed_when_replies_counted(case: Case, engine: str) -> None:
+    """A client whose reply did not count is as it was before, but for what is its own progress."""
+    if not jax.tree.leaves(case.shapes().client):
+        return
+    method = case.build(case.hyper, 0)
+    everybody = (0, 1, 2, 3)
+    # The server refuses client 3 from the second round on; who is refused each time ends where it was after the first.
+    refused = case.run(engine, (everybody, everybody, everybody), refusing=True, models=False)
+    once = case.run(engine, (everybody,), models=False)
+    mine = lambda outcome: tree.take(outcome.clients, 3)
+    if method.keep is None:
+        check_same("client 3's state after its replies were refused", mine(refused), mine(once))
+    heard = case.run(engine, (everybody, (0, 1, 2), (0, 1, 2)), models=False)
+    check_same("the server, which refused client 3,", refused.server, heard.server, ROUNDING)
+    for other in case.engines:
+        there = case.run(other, (everybody, everybody, everybody), refusing=True, models=False)
+        check_same(f"client 3's state on the {other} engine", mine(there), mine(refused), ROUNDING)
 
 
 @_contract(8)
