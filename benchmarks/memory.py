@@ -20,7 +20,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.experiment import build as setup
 from apiece.experiment.fit import Fit
-from apiece.methods.options import bind
+from apiece.methods.bind import bind
 
 from .measure import peak_mb
 from .speed import grid

@@ -12,7 +12,6 @@ from apiece.engines.remote.halves import ClientHalf, ServerHalf, agree, run
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
-from apiece.methods.options import options_of
 from apiece.models import (
     adapted,
     char_lstm,
@@ -157,7 +156,7 @@ PRIVATE = {"linear": "b", "softmax": "b", "adapted": "adapter"}  # models of one
 
 def fits(model, method):
     """Whether a model has the parts that a method asks for."""
-    private = options_of(method).get("private")
+    private = CATALOG.defaults(method).get("private")
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 
 
@@ -188,7 +187,7 @@ class Setting:
         assert (name in NORMED) == any(NORM.search(part) for path in paths(self.params) for part in path.split("/"))
 
     def build(self, method, loss=None):
-        known = options_of(method)
+        known = CATALOG.defaults(method)
         options = {option: value for option, value in FEW.items() if option in known and option != "private"}
         if self.name in PRIVATE and known.get("private"):
             options["private"] = known["private"].replace("output", PRIVATE[self.name])

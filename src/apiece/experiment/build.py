@@ -25,7 +25,7 @@ from apiece.engines.world.faults import Faults
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
-from apiece.methods.options import bind
+from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
 from apiece.models.catalog import refuse_unknown
 from apiece.protocol import Method
@@ -188,9 +188,8 @@ def engine_of(
 ) -> tuple[Simulation, dict[str, float]]:
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
-    build, hyper = bind(
-        method, place.objective.loss, options, None if train.schedule == "constant" else plan, place.population
-    )
+    scale = None if train.schedule == "constant" else plan
+    build, hyper = bind(method, place.objective.loss, options, scale, place.population, place.model)
     build = exposed(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     here = (build, place.x, place.y, place.offsets)
@@ -280,7 +279,7 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
                             f"{place.population} that train; lower it")  # fmt: skip
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
-        build, hyper = bind(name, place.objective.loss, options, population=place.population)
+        build, hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
         method = exposed(build, spec.train, place.population)(hyper, 0)
         # A method that does not fit the model (a split that leaves nothing to share) says so when it opens its state.
         jax.eval_shape(lambda key, method=method: method.init(place.model.init(key), key), jax.random.key(0))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 
 from apiece.errors import UserError, suggest
-from apiece.methods.options import checked
+from apiece.methods import CATALOG
 from apiece.models import MODELS
 
 BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
@@ -156,7 +156,7 @@ class Spec(Part):
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
         wanted = always | self.methods
         for name, options in wanted.items():
-            checked(name, options)
+            CATALOG.check(name, options)
         object.__setattr__(self, "methods", {name: dict(options) for name, options in wanted.items()})
         return self
 
