@@ -178,7 +178,7 @@ def test_a_method_that_looks_into_the_model_is_given_it_and_its_user_cannot():
 def test_a_method_may_be_named_by_where_it_is():
     by_path, by_name = (bind(method, LOSS, {"lam": 0.5}) for method in ("apiece.methods.ditto:ditto", "ditto"))
     assert by_path[1] == by_name[1] == {"lam": 0.5, "lr": 0.1}
-    with pytest.raises(UserError, match="method '.*:ditto' has no option 'lambda'"):
+    with pytest.raises(UserError, match=r"method '.*:ditto' has no option 'lambda'"):
         bind("apiece.methods.ditto:ditto", LOSS, {"lambda": 0.5})
 
 

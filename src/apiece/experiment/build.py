@@ -27,7 +27,7 @@ from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
 from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
-from apiece.models.catalog import refuse_unknown
+from apiece.models.catalog import use_of
 from apiece.protocol import Method
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust
 from apiece.wrap.attacks import attack as attack_named
@@ -93,15 +93,13 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     train, task = federation.train, federation.task
     name = AUTO[task] if spec.name == "auto" else spec.name
     options = spec.options if spec.hidden is None else {"hidden": spec.hidden, **spec.options}
-    if "hidden" in options and "hidden" not in inspect.signature(MODELS[name].make).parameters:
-        layered = [other for other, (make, *_) in MODELS.items() if "hidden" in inspect.signature(make).parameters]
+    if "hidden" in options and not MODELS.takes(name, "hidden"):
+        layered = [other for other in MODELS if MODELS.takes(other, "hidden")]
         raise UserError(f"model '{name}' has no hidden layers to give widths to; leave 'hidden' out, or take one that "
                         f"has: {', '.join(layered)}")  # fmt: skip
-    refuse_unknown(name, options)
-    check_options(f"model '{name}'", MODELS[name].make, options)
     outputs = len(federation.classes) or int(np.prod(train.y.shape[1:], dtype=int))
     every = train.y.ndim > 1
-    tokens = outputs if every else _tokens(federation) if MODELS[name].examples == "tokens" else 0
+    tokens = outputs if every else _tokens(federation) if use_of(name).examples == "tokens" else 0
     return named_model(name, task, train.x.shape[1:], outputs, tokens, every, options)
 
 

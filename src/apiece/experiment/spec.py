@@ -31,6 +31,8 @@ class DataSpec(Part):
 class ModelSpec(Part):
     """Which model of `apiece.models`, and its options; "auto" is softmax, linear regression or an LSTM, by the task.
 
+    "package.module:function" is a model of one's own: a function of (shape, outputs), or of (tokens, outputs).
+
     `hidden` are the widths of its dense layers, where it has such.
     """
 
@@ -41,7 +43,7 @@ class ModelSpec(Part):
     @pydantic.field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name != "auto" and name not in MODELS:
+        if name != "auto" and ":" not in name and name not in MODELS:  # "package.module:function" is found when built
             raise ValueError(f"there is no such model; {suggest(name, ['auto', *MODELS])}")
         return name
 
