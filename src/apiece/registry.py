@@ -163,8 +163,9 @@ def check_options(what: str, known: Mapping[str, Option], options: Mapping[str, 
     for name in options:
         if name not in known:
             raise UserError(f"{what} has no option '{name}': {suggest(name, known) if known else 'it has none'}")
-    check = {"declared": lambda option, *given: option.checked(*given), "typed": _typed, "factory": _as_given}[by]
-    return {name: check(known[name], f"option '{name}' of {what}", value) for name, value in options.items()}
+    check = {"declared": Option.checked, "typed": _typed, "factory": lambda option, where, value: value}[by]
+    plain = lambda value: value.item() if isinstance(value, np.generic) else value  # NumPy's numbers are numbers
+    return {name: check(known[name], f"option '{name}' of {what}", plain(value)) for name, value in options.items()}
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
@@ -322,16 +323,13 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(make)
 
 
-def _as_given(option: Option, where: str, value: Any) -> Any:
-    return value
-
-
 def _typed(option: Option, where: str, value: Any) -> Any:
     try:
-        pydantic.TypeAdapter(option.hint).validate_python(value, strict=True)
+        strangers = pydantic.ConfigDict(arbitrary_types_allowed=True)  # arrays, say: checked by their class
+        pydantic.TypeAdapter(option.hint, config=strangers).validate_python(value, strict=True)
     except pydantic.ValidationError as error:
         raise UserError(f"{where} = {value!r} is wrong: {error.errors()[0]['msg'].lower()}") from None
-    except pydantic.errors.PydanticUserError:  # a type of which pydantic knows nothing: the function's to check
+    except pydantic.errors.PydanticUserError:  # a type that pydantic can make nothing of: the function's to check
         return value
     if option.name == "seed" and value < 0:
         raise UserError(f"{where} = {value} is wrong: a seed is not negative")

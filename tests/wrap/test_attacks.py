@@ -156,8 +156,8 @@ def test_without_anybody_honest_or_anybody_at_all_the_forgery_is_finite(name):
     ("wrong", "words"),
     [
         (lambda: attack("noize"), "unknown attack 'noize': did you mean 'noise'"),
-        (lambda: attack("noise", sigma=1.0), "the attack 'noise' has no option 'sigma': known: scale"),
-        (lambda: attack("label_flip"), "the attack 'label_flip' needs the option 'classes'"),
+        (lambda: attack("noise", sigma=1.0), "attack 'noise' has no option 'sigma': known: scale"),
+        (lambda: attack("label_flip"), "attack 'label_flip' needs the option 'classes'"),
         (lambda: label_flip(classes=1), "at least 2"),
         (lambda: mimic(warmup=-1), "option 'warmup' of the attack 'mimic'"),
         (lambda: sign_flip(of="all"), "option 'of' of the attack 'sign_flip' is unknown"),

@@ -1,18 +1,15 @@
 """From a spec to the things it names: federation, model, objective, engine."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pydantic
 
 from apiece.aggregate import rule
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
-from apiece.data import inspect as inspect_data
 from apiece.engines.contact import Build
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.base import Simulation
@@ -43,10 +40,8 @@ def federation_of(spec: DataSpec) -> Federation:
     """
     path = Path(spec.source)
     if spec.source in SOURCES:
-        check_options(f"data '{spec.source}'", SOURCES[spec.source], spec.options)
         federation = source(spec.source, **spec.options)
     elif path.exists():
-        check_options("own data", inspect_data, spec.options)
         federation = load(path, **spec.options)
     else:
         raise UserError(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
@@ -58,29 +53,6 @@ def _with_new_clients(federation: Federation, spec: DataSpec) -> Federation:
     if federation.new is None and spec.new_clients and federation.clients >= 10:
         return federation.hold_out_clients(max(spec.new_clients, 1.01 / federation.clients), spec.seed)
     return federation
-
-
-def check_options(what: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Raise a `UserError` for an option that `make` does not have, or whose value is of another type.
-
-    >>> from apiece.data import digits
-    >>> try: check_options("data 'digits'", digits, {"clients": "many"})
-    ... except UserError as error: print(error)
-    option 'clients' of data 'digits' = 'many' is wrong: input should be a valid integer
-    """
-    known = [name for name in inspect.signature(make).parameters if name != "path"]
-    hints = get_type_hints(make)
-    for name, value in options.items():
-        if name not in known:
-            tail = suggest(name, known) if known else "it takes none"
-            raise UserError(f"{what} has no option '{name}': {tail}")
-        try:
-            pydantic.TypeAdapter(hints[name]).validate_python(value, strict=True)
-        except pydantic.ValidationError as error:
-            said = error.errors()[0]["msg"].lower()
-            raise UserError(f"option '{name}' of {what} = {value!r} is wrong: {said}") from None
-        if name == "seed" and value < 0:
-            raise UserError(f"option 'seed' of {what} = {value} is wrong: a seed is not negative")
 
 
 def model_of(spec: ModelSpec, federation: Federation) -> Model:

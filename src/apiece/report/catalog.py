@@ -82,9 +82,4 @@ def sources() -> list[dict[str, Any]]:
     >>> sources()[0]["name"]
     'digits'
     """
-    rows = []
-    for name, make in SOURCES.items():
-        parameters = inspect.signature(make).parameters.values()
-        summary = (inspect.getdoc(make) or "").splitlines()[0]
-        rows.append({"name": name, "summary": summary, "options": {p.name: p.default for p in parameters}})
-    return rows
+    return SOURCES.rows()
