@@ -43,6 +43,13 @@ def test_a_linear_schedule_has_the_values_computed_by_hand():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("every", [1, 3, 500])
+def test_an_exponential_schedule_is_an_exact_power_of_a_half(every):
+    rounds = np.arange(120 * every)  # beyond 126 halvings, float32 has no such power
+    found = jax.jit(jax.vmap(schedule("exponential", len(rounds), every=every)))(rounds)
+    np.testing.assert_array_equal(found, np.float32(0.5) ** (rounds // every))
+
+
 def test_schedules_take_traced_rounds():
     for name in ("constant", "linear", "exponential"):
         traced = jax.jit(lambda r, name=name: jnp.asarray(schedule(name, 20)(r)))(7)
@@ -52,8 +59,10 @@ def test_schedules_take_traced_rounds():
 def test_an_unknown_schedule_suggests_the_nearest_and_a_wrong_option_is_named():
     with pytest.raises(UserError, match="unknown schedule 'liner': did you mean 'linear'"):
         schedule("liner", 10)
-    with pytest.raises(UserError, match="schedule 'exponential' does not take warmup"):
+    with pytest.raises(UserError, match="schedule 'exponential' has no option 'warmup': known: every"):
         schedule("exponential", 10, warmup=0.5)
+    with pytest.raises(UserError, match="option 'every' of schedule 'exponential' is a whole number of at least 1"):
+        schedule("exponential", 10, every=0)
 
 
 def test_a_schedule_scales_the_step_of_every_round():

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
+from apiece.client.schedule import SCHEDULES
 from apiece.errors import UserError, suggest
 from apiece.methods import CATALOG
 from apiece.models import MODELS
@@ -113,7 +114,7 @@ class TrainSpec(Part):
     probability: float | None = pydantic.Field(None, gt=0, le=1)
     weights: Literal["examples", "uniform"] = "examples"
     stateless: bool = False
-    schedule: Literal["constant", "linear", "exponential"] = "constant"
+    schedule: str = "constant"
     schedule_options: dict[str, int | float] = {}
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
@@ -125,6 +126,13 @@ class TrainSpec(Part):
     availability: AvailabilitySpec | None = None
     attack: AttackSpec | None = None
     defence: DefenceSpec | None = None
+
+    @pydantic.field_validator("schedule")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if ":" not in name and name not in SCHEDULES:
+            raise ValueError(f"there is no such schedule; {suggest(name, SCHEDULES)}")
+        return name
 
 
 class Spec(Part):
@@ -155,6 +163,7 @@ class Spec(Part):
             raise UserError(f"train.arrivals has no rounds of a cohort: leave out train.{rounds[0]}, or train.arrivals")
         if len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
+        SCHEDULES.check(self.train.schedule, self.train.schedule_options)
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
         wanted = always | self.methods
         for name, options in wanted.items():
