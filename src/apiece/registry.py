@@ -242,7 +242,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """How many there are."""
         return len(self._all)
 
-    def find(self, thing: str | Callable[..., Any]) -> Callable[..., Any]:
+    def find(self, thing: Any) -> Callable[..., Any]:
         """The factory: of a name, at "package.module:function", or the one given."""
         if callable(thing):
             return thing

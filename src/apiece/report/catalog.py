@@ -36,7 +36,7 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
     for name, options in chosen.items():
         text = inspect.getdoc(CATALOG.find(name)) or ""
         spent = _costs(name, {}, federation.clients, model, loss, params, example, size)
-        rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
+        rows.append({"name": name, "summary": text.partition("\n")[0], "text": text.split(">>>")[0].strip(),
                      "options": options, **facts(text), **spent._asdict()})  # fmt: skip
     return rows, model.name
 

@@ -14,7 +14,7 @@ def page() -> str:
     >>> page().splitlines()[0]
     '# The methods'
     """
-    rows, _ = catalog()
+    rows = [row for row in catalog()[0] if row["name"] in CATALOG.own]
     model = next(row["bytes_up"] for row in rows if row["name"] == "fed_avg")
     lines = [
         "# The methods",

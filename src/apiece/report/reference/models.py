@@ -47,7 +47,7 @@ def page() -> str:
     """
     lines = ["# Models", "", "Generated from the code by `make docs`; do not edit.", "", ABOUT, ""]
     lines += ["| name | what it is | examples | tasks | options |", "| --- | --- | --- | --- | --- |"]
-    for row in rows():
+    for row in (row for row in rows() if row["name"] in MODELS.own):
         tasks = ", ".join(task.replace("_", " ") for task in row["tasks"])
         options = ", ".join(f"`{name}` {value}" for name, value in row["options"].items())
         lines.append(f"| `{row['name']}` | {row['summary']} | {row['examples']} | {tasks} | {options} |")
