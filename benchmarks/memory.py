@@ -13,14 +13,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from apiece.engines.simulation.states import bytes_of_a_row, disk, memory
 
 import apiece
-from apiece.engines.simulation.states import bytes_of_a_row, disk, memory
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.experiment import build as setup
 from apiece.experiment.fit import Fit
-from apiece.methods.options import bind
+from apiece.methods.bind import bind
 
 from .measure import peak_mb
 from .speed import grid

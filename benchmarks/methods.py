@@ -18,7 +18,7 @@ import numpy as np
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
-from apiece.methods.options import bind, options_of
+from apiece.methods.bind import bind
 from apiece.models import mlp, objective
 
 from . import workloads
@@ -55,7 +55,8 @@ class Timed:
             return loss(params, batch, key)
 
         fixed = {"steps": W1.steps, "batch": W1.batch, "lr": W1.lr}
-        options = {option: value for option, value in fixed.items() if option in options_of(name)} | OWN.get(name, {})
+        known = CATALOG.options(name)
+        options = {option: value for option, value in fixed.items() if option in known} | OWN.get(name, {})
         build, hyper = bind(name, loss if evaluated is None else reporting, options, population=W1.clients)
         offsets = np.arange(W1.clients + 1) * W1.examples
         self.engine = Vectorized(
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
         say(f"{name}: compiling")
         evaluated: list[int] = []
         # A split needs two layers; FedAvg beside it then has them too.
-        hidden = (16,) if "private" in options_of(name) else ()
+        hidden = (16,) if "private" in CATALOG.options(name) else ()
         Timed(name, data, args.rounds, hidden, evaluated).run()
         jax.effects_barrier()
         gradients = len(evaluated) / (args.rounds * W1.cohort)

@@ -14,9 +14,10 @@ from apiece import tree
 from apiece.client.descend import descend
 from apiece.methods import fed_avg, local
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.registry import FromZero, StepSize
 
 
-def mixture(loss: Loss, *, share: Tree = 0.5, steps: int = 20, lr: Tree = 0.1, batch: int = 32) -> Method:
+def mixture(loss: Loss, *, share: Tree = 0.5, steps: int = 20, lr: StepSize = 0.1, batch: FromZero = 32) -> Method:
     """A client uses (1 - share) x + share v: the shared model and its own, mixed (after Deng et al. 2020).
 
     Client: v <- v - lr share G_i((1 - share) x + share v), `steps` times a round; and FedAvg's work on x.

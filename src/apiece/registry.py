@@ -9,7 +9,8 @@ A `Registry` holds the functions of one kind by name. What it is asked for may b
 or the function itself; packages add to it by entry points (`apiece.methods`, `apiece.models`, ...).
 
 An option is checked by what its annotation says: `Annotated[..., Whole(least)]`, `Annotated[..., Number(...)]`, or a
-plain type; where there is none, by its default: a whole number stays one, a fraction is a number of at least 0.
+plain type; where there is none, by its default: a whole number stays one, a fraction is a number of at least 0. `None`
+is a value where the annotation or the default says so. A stranger's function needs no annotations at all.
 """
 
 import functools
@@ -17,9 +18,11 @@ import importlib
 import importlib.metadata
 import inspect
 import math
+import types
+import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pydantic
@@ -65,47 +68,104 @@ class Number(NamedTuple):
         return float(value)
 
 
-# What the options of methods are, by meaning. `Any`: a number may be traced.
+# What the options of methods are, by meaning: one range per idea, wherever it occurs. `Any`: a number may be traced.
 StepSize = Annotated[Any, Number(above_zero=True, tuned=(0.01, 3.0))]
 Pull = Annotated[Any, Number(tuned=(0.01, 10.0))]
+Tolerance = Annotated[Any, Number(above_zero=True, tuned=(0.1, 10.0))]
 Positive = Annotated[Any, Number(above_zero=True)]
-FromZero = Annotated[Any, Whole(least=0)]
-Passes = Annotated[Any, Whole(least=1)]
+NotNegative = Annotated[Any, Number()]
+FromZero = Annotated[int, Whole(least=0)]
+Passes = Annotated[int, Whole(least=1)]
 
 
 class Option(NamedTuple):
-    """An option of a factory: its default, and what its values must be."""
+    """An option of a factory: its default (`inspect.Parameter.empty` if it has none), and its annotation.
+
+    >>> Option("epochs", None, Passes | None).checked("epochs", 3.0)
+    3
+    """
 
     name: str
     default: Any
-    hint: Any
+    hint: Any = Any
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The kinds of value that the annotation allows: of `int | None`, both."""
+        union = typing.get_origin(self.hint) in (typing.Union, types.UnionType)
+        return typing.get_args(self.hint) if union else (self.hint,)
 
     @property
     def rule(self) -> Whole | Number | None:
-        """The bounds it was declared with, or those that its default suggests."""
-        for mark in get_args(self.hint) if get_origin(self.hint) is Annotated else ():
-            if isinstance(mark, Whole | Number):
-                return mark
-        if isinstance(self.default, bool) or self.hint is bool:
+        """The bounds it was declared with, or those that its plain type or its default suggests."""
+        for kind in self.kinds:
+            for mark in getattr(kind, "__metadata__", ()):
+                if isinstance(mark, Whole | Number):
+                    return mark
+        if self._is(bool):
             return None
-        if isinstance(self.default, int) and self.hint in (int, Any):
-            return Whole()
-        return (
-            Number(signed=self.default < 0) if isinstance(self.default, float) and self.hint in (float, Any) else None
-        )
+        if self._is(float):
+            return Number(signed=isinstance(self.default, int | float) and self.default < 0)
+        # A default must pass its own check.
+        return Whole(min(1, self.default if isinstance(self.default, int) else 1)) if self._is(int) else None
+
+    @property
+    def optional(self) -> bool:
+        """Whether None is one of its values."""
+        return self.default is None or type(None) in self.kinds
 
     def checked(self, where: str, value: Any) -> Any:
         """The value, converted where that loses nothing; an error that begins with `where` if it is none."""
-        if value is None and self.default is None:
+        if value is None and self.optional:
             return None
-        rule = self.rule
-        if rule is not None:
-            return rule.checked(where, value)
-        if isinstance(self.default, bool):
-            return _is_a(bool, "true or false", where, value)
-        if isinstance(self.default, str):
-            return _is_a(str, "a word", where, value)
+        if isinstance(self.default, tuple):
+            return _numbers(where, value)
+        if self.rule is not None:
+            return self.rule.checked(where, value)
+        for kind, words in ((bool, "true or false"), (str, "a word")):
+            if self._is(kind) and not isinstance(value, kind):
+                raise UserError(f"{where} is {words}, not {value!r}")
         return value
+
+    def _is(self, kind: type) -> bool:
+        return isinstance(self.default, kind) or kind in self.kinds
+
+
+def read_options(make: Callable[..., Any], *, positional: int = 0, given: Container[str] = ()) -> dict[str, Option]:
+    """The options of a function in the order of its signature; the first `positional` and the `given` ones are none.
+
+    >>> list(read_options(lambda loss, *, lr=0.1, steps=20: None, positional=1))
+    ['lr', 'steps']
+    """
+    parameters = list(_signature(make).parameters.values())
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    hint = lambda p: Any if p.annotation is p.empty or isinstance(p.annotation, str) else p.annotation
+    return {
+        p.name: Option(p.name, p.default, hint(p))
+        for i, p in enumerate(parameters)
+        if p.name not in given
+        and p.kind not in open_ended
+        and (i >= positional or p.kind is inspect.Parameter.KEYWORD_ONLY)
+    }
+
+
+def check_options(what: str, known: Mapping[str, Option], options: Mapping[str, Any], by: str) -> dict[str, Any]:
+    """The given options, each of which exists and has a possible value; a wrong one is an error that names it.
+
+    Args:
+        what: whose options they are, as errors say it ("method 'ditto'"). by: who checks the values, as in `Registry`.
+
+    >>> known = read_options(lambda *, clients=30: None)
+    >>> try: check_options("data 'digits'", known, {"client": 3}, "typed")
+    ... except UserError as error: print(error)
+    data 'digits' has no option 'client': did you mean 'clients'?
+    """
+    for name in options:
+        if name not in known:
+            raise UserError(f"{what} has no option '{name}': {suggest(name, known) if known else 'it has none'}")
+    check = {"declared": Option.checked, "typed": _typed, "factory": lambda option, where, value: value}[by]
+    plain = lambda value: value.item() if isinstance(value, np.generic) else value  # NumPy's numbers are numbers
+    return {name: check(known[name], f"option '{name}' of {what}", plain(value)) for name, value in options.items()}
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
@@ -113,7 +173,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     Args:
         kind: what they make, as errors call it ("method"). group: entry points that add to it ("apiece.methods").
-        given: parameters that are not the user's to choose: the house fills them in.
+        positional: how many of a function's first parameters the house fills in (a method's loss, a model's shape and
+            outputs). given: others that it fills in, by name. All the rest are options, the user's to choose.
         values: who checks the values of options: "declared", the annotations above; "typed", plain annotations of any
             kind (pydantic, strict); "factory", the function itself.
 
@@ -130,8 +191,10 @@ class Registry(Mapping[str, Callable[..., Any]]):
     unknown rule 'crum': did you mean 'krum'?
     """
 
-    def __init__(self, kind: str, *, group: str = "", given: tuple[str, ...] = (), values: str = "declared") -> None:
-        self.kind, self.group, self.given, self.values_by = kind, group, given, values
+    def __init__(
+        self, kind: str, *, group: str = "", positional: int = 0, given: tuple[str, ...] = (), values: str = "declared"
+    ) -> None:
+        self.kind, self.group, self.positional, self.given, self.values_by = kind, group, positional, given, values
         self._own: dict[str, Callable[..., Any]] = {}
 
     def add(self, **factories: Callable[..., Any]) -> "Registry":
@@ -139,20 +202,29 @@ class Registry(Mapping[str, Callable[..., Any]]):
         self._own |= factories
         return self
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The names of what the house itself has; asking for these loads no plug-in."""
+        return tuple(self._own)
+
     @functools.cached_property
     def _plugged(self) -> dict[str, Callable[..., Any]]:
-        """What installed packages add; one that cannot be loaded is told of, and left out."""
+        """What installed packages add, loaded when first needed; one that cannot be had is told of, and left out."""
         found: dict[str, Callable[..., Any]] = {}
         for point in importlib.metadata.entry_points(group=self.group) if self.group else ():
             try:
-                found[point.name] = point.load()
+                made = point.load()
+                wrong = "" if callable(made) else f"it is no function, but {made!r}"
             except Exception as error:  # a stranger's package: whatever it raises must not take the others along
-                warnings.warn(
-                    f"the {self.kind} '{point.name}' of {point.value} cannot be loaded: {error}",
-                    UserWarning,
-                    stacklevel=2,
-                )
-        return {name: make for name, make in found.items() if name not in self._own}
+                wrong = f"{type(error).__name__}: {error}"
+            if not wrong and point.name in self._own | found:
+                wrong = f"there is another {self.kind} of that name"
+            if wrong:
+                text = f"the {self.kind} '{point.name}', which is {point.value}, is left out: {wrong}"
+                warnings.warn(text, UserWarning, stacklevel=2)
+            else:
+                found[point.name] = made
+        return found
 
     @property
     def _all(self) -> dict[str, Callable[..., Any]]:
@@ -170,10 +242,12 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """How many there are."""
         return len(self._all)
 
-    def find(self, thing: str | Callable[..., Any]) -> Callable[..., Any]:
+    def find(self, thing: Any) -> Callable[..., Any]:
         """The factory: of a name, at "package.module:function", or the one given."""
-        if not isinstance(thing, str):
+        if callable(thing):
             return thing
+        if not isinstance(thing, str):
+            raise UserError(f"a {self.kind} is given by its name or by the function that makes it, not by {thing!r}")
         if thing in self:
             return self[thing]
         if ":" in thing:
@@ -185,7 +259,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
         try:
             found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
         except (ImportError, ValueError) as error:
-            raise UserError(f"{self.kind} '{path}': there is no module '{module}' to import ({error})") from None
+            raise UserError(f"{self.kind} '{path}': there is no module '{module}' to import ({error}); "
+                            "is its folder on PYTHONPATH?") from None  # fmt: skip
         except AttributeError:
             raise UserError(f"{self.kind} '{path}': the module '{module}' has no '{name}'") from None
         if not callable(found):
@@ -198,61 +273,42 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def options(self, thing: str | Callable[..., Any]) -> dict[str, Option]:
         """The options that are the user's to choose, in the order of the signature."""
-        make = self.find(thing)
-        hints = _hints(make)
-        return {
-            p.name: Option(p.name, p.default, hints.get(p.name, Any))
-            for p in inspect.signature(make).parameters.values()
-            if p.name not in self.given and p.kind is not inspect.Parameter.VAR_KEYWORD
-        }
+        return read_options(self.find(thing), positional=self.positional, given=self.given)
+
+    def takes(self, thing: str | Callable[..., Any], parameter: str) -> bool:
+        """Whether the factory has a parameter of that name, an option or one that the house fills in."""
+        return parameter in _signature(self.find(thing)).parameters
 
     def defaults(self, thing: str | Callable[..., Any]) -> dict[str, Any]:
         """The options with their defaults."""
         return {name: option.default for name, option in self.options(thing).items()}
 
-    def ranges(self, thing: str | Callable[..., Any]) -> dict[str, tuple[float, float]]:
-        """The options that tuning may choose, and between what."""
-        rules = {name: option.rule for name, option in self.options(thing).items()}
+    def ranges(self, thing: str | Callable[..., Any], fixed: Container[str] = ()) -> dict[str, tuple[float, float]]:
+        """The options that tuning may choose, and between what; those in `fixed` are settled."""
+        rules = {name: option.rule for name, option in self.options(thing).items() if name not in fixed}
         return {name: rule.tuned for name, rule in rules.items() if isinstance(rule, Number) and rule.tuned}
 
     def check(self, thing: str | Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The given options, each of which exists and has a possible value; a wrong one is an error that names it."""
-        known, name = self.options(thing), f"{self.kind} '{self.name_of(thing)}'"
-        for option in options:
-            if option not in known:
-                tail = suggest(option, known) if known else "it has none"
-                raise UserError(f"{name} has no option '{option}': {tail}")
-        return {key: self._value(f"option '{key}' of {name}", known[key], value) for key, value in options.items()}
+        known = self.options(thing)
+        return check_options(f"{self.kind} '{self.name_of(thing)}'", known, options, self.values_by)
 
-    def _value(self, where: str, option: Option, value: Any) -> Any:
-        if self.values_by == "factory":
-            return value
-        if self.values_by == "declared":
-            return _numbers(where, value) if isinstance(option.default, tuple) else option.checked(where, value)
-        try:
-            pydantic.TypeAdapter(option.hint).validate_python(value, strict=True)
-        except pydantic.ValidationError as error:
-            raise UserError(f"{where} = {value!r} is wrong: {error.errors()[0]['msg'].lower()}") from None
-        if option.name == "seed" and value < 0:
-            raise UserError(f"{where} = {value} is wrong: a seed is not negative")
-        return value
+    def complete(self, thing: str | Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options: the given ones in place of the defaults, which pass the same check."""
+        self._enough(thing, options)
+        return self.check(thing, self.defaults(thing) | dict(options))
 
     def make(self, thing: str | Callable[..., Any], options: Mapping[str, Any], *args: Any, **given: Any) -> Any:
         """The thing itself, of checked options and of what the house gives."""
-        make, chosen = self.find(thing), self.check(thing, options)
-        empty = inspect.Parameter.empty
-        needed = [o.name for o in self.options(make).values() if o.default is empty and o.name not in chosen]
-        if needed:
-            raise UserError(f"{self.kind} '{self.name_of(thing)}' needs the option '{needed[0]}'")
-        return make(*args, **given, **chosen)
+        return self.find(thing)(*args, **given, **self._enough(thing, options))
 
-    def made(self, thing: Any) -> Any:
-        """The thing of a name, or of a table of its name and options, as a spec writes it."""
-        if isinstance(thing, str):
-            return self.make(thing, {})
-        if isinstance(thing, Mapping) and isinstance(thing.get("name"), str):
-            return self.make(thing["name"], {key: value for key, value in thing.items() if key != "name"})
-        raise UserError(f"{self.kind}: a name, or a table of a name and its options, is needed, not {thing!r}")
+    def _enough(self, thing: str | Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options, checked; one without a default must be among them."""
+        chosen = self.check(thing, options)
+        for name, default in self.defaults(thing).items():
+            if default is inspect.Parameter.empty and name not in chosen:
+                raise UserError(f"{self.kind} '{self.name_of(thing)}' needs the option '{name}'")
+        return chosen
 
     def rows(self) -> list[dict[str, Any]]:
         """One of each, for a list: name, the first line of its text, options with defaults."""
@@ -260,23 +316,29 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return [{"name": name, "summary": text(make), "options": self.defaults(name)} for name, make in self.items()]
 
 
-@functools.lru_cache(maxsize=512)
-def _hints(make: Callable[..., Any]) -> dict[str, Any]:
+def _signature(make: Callable[..., Any]) -> inspect.Signature:
     try:
-        return get_type_hints(make, include_extras=True)
-    except (NameError, TypeError):  # a stranger's annotations may name what only a type checker imports
-        return {}
+        return inspect.signature(make, eval_str=True)
+    except Exception:  # a stranger's annotations, written as text, may name what only a type checker imports
+        return inspect.signature(make)
+
+
+def _typed(option: Option, where: str, value: Any) -> Any:
+    try:
+        strangers = pydantic.ConfigDict(arbitrary_types_allowed=True)  # arrays, say: checked by their class
+        pydantic.TypeAdapter(option.hint, config=strangers).validate_python(value, strict=True)
+    except pydantic.ValidationError as error:
+        raise UserError(f"{where} = {value!r} is wrong: {error.errors()[0]['msg'].lower()}") from None
+    except pydantic.errors.PydanticUserError:  # a type that pydantic can make nothing of: the function's to check
+        return value
+    if option.name == "seed" and value < 0:
+        raise UserError(f"{where} = {value} is wrong: a seed is not negative")
+    return value
 
 
 def _finite(where: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"{where} is a finite number, not {value!r}")
-    return value
-
-
-def _is_a(kind: type, words: str, where: str, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise UserError(f"{where} is {words}, not {value!r}")
     return value
 
 

@@ -183,7 +183,10 @@ def test_training_works_without_anything_held_out():
         (dict(cohort=5), "a cohort of 5 clients is more than the 4 there are"),
         (dict(cohort=2, probability=0.5), "exclude each other"),
         (dict(schedule="cosine"), "fit: 'train.schedule' = 'cosine' is wrong"),
-        (dict(schedule="linear", schedule_options={"every": 3}), "schedule 'linear' does not take every"),
+        (
+            dict(schedule="linear", schedule_options={"every": 3}),
+            "schedule 'linear' has no option 'every': known: warmup",
+        ),
     ],
 )
 def test_mistakes_in_a_fit_are_named(arguments, said):

@@ -336,7 +336,10 @@ def test_a_folder_that_holds_anything_is_never_used(tmp_path):
     ("change", "said"),
     [
         ({"train": {"cohort": 99}}, "a cohort of 99 clients is more than the 11 there are"),
-        ({"train": {"schedule": "linear", "schedule_options": {"warm": 1.0}}}, "schedule 'linear' does not take warm"),
+        (
+            {"train": {"schedule": "linear", "schedule_options": {"warm": 1.0}}},
+            "schedule 'linear' has no option 'warm': did you mean 'warmup'?",
+        ),
         ({"model": {"name": "linear"}}, "model 'linear' does not fit a classification federation"),
         ({"data": {"source": "digit"}}, "did you mean 'digits'?"),
         ({"data": {"options": {"client": 3}}}, "data 'digits' has no option 'client': did you mean 'clients'?"),

@@ -1,4 +1,4 @@
-"""Small parts of experiments: schedules, options, costs, tuning points, atomic files."""
+"""Small parts of experiments: schedules, costs, tuning points, atomic files."""
 
 import json
 import math
@@ -18,8 +18,7 @@ from apiece.engines.costs import costs
 from apiece.engines.devices import remember_compiled, use_all_cores
 from apiece.errors import UserError
 from apiece.experiment import tune
-from apiece.methods import CATALOG, fed_avg, ftfa, pfedme, scaffold
-from apiece.methods.options import SEARCH, bind, checked, options_of, tunable
+from apiece.methods import fed_avg, ftfa, pfedme, scaffold
 from apiece.report.catalog import sources
 
 PARAMS = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
@@ -44,6 +43,13 @@ def test_a_linear_schedule_has_the_values_computed_by_hand():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("every", [1, 3, 500])
+def test_an_exponential_schedule_is_an_exact_power_of_a_half(every):
+    rounds = np.arange(120 * every)  # beyond 126 halvings, float32 has no such power
+    found = jax.jit(jax.vmap(schedule("exponential", len(rounds), every=every)))(rounds)
+    np.testing.assert_array_equal(found, np.float32(0.5) ** (rounds // every))
+
+
 def test_schedules_take_traced_rounds():
     for name in ("constant", "linear", "exponential"):
         traced = jax.jit(lambda r, name=name: jnp.asarray(schedule(name, 20)(r)))(7)
@@ -53,8 +59,10 @@ def test_schedules_take_traced_rounds():
 def test_an_unknown_schedule_suggests_the_nearest_and_a_wrong_option_is_named():
     with pytest.raises(UserError, match="unknown schedule 'liner': did you mean 'linear'"):
         schedule("liner", 10)
-    with pytest.raises(UserError, match="schedule 'exponential' does not take warmup"):
+    with pytest.raises(UserError, match="schedule 'exponential' has no option 'warmup': known: every"):
         schedule("exponential", 10, warmup=0.5)
+    with pytest.raises(UserError, match="option 'every' of schedule 'exponential' is a whole number of at least 1"):
+        schedule("exponential", 10, every=0)
 
 
 def test_a_schedule_scales_the_step_of_every_round():
@@ -66,79 +74,6 @@ def test_a_schedule_scales_the_step_of_every_round():
     found = fit("fed_avg", federation=data, options=options, **plan)
     left = math.prod(1 - 0.5 * factor for factor in (1.0, 0.5, 0.25))
     assert float(found.personal("0")["b"][0]) == pytest.approx(1 - left, rel=1e-5)
-
-
-# Options.
-
-
-def test_all_options_of_the_catalog_pass_their_own_check():
-    for name in CATALOG:
-        own = checked(name, {k: v for k, v in options_of(name).items() if v is not None})
-        assert {k: np.asarray(v).tolist() for k, v in checked(name, {}).items()} == {
-            k: np.asarray(v).tolist() for k, v in own.items()
-        }
-
-
-def test_counts_are_whole_numbers_even_when_written_as_fractions():
-    assert checked("fed_avg", {"steps": 3.0})["steps"] == 3 and isinstance(
-        checked("fed_avg", {"steps": 3.0})["steps"], int
-    )
-
-
-def test_what_the_user_sets_is_not_tuned_and_the_rest_is():
-    for name in CATALOG:
-        space = tunable(name, {})
-        assert space and set(space) <= set(SEARCH) and set(space) <= set(options_of(name))
-        assert tunable(name, dict.fromkeys(space, 1.0)) == {}
-
-
-def test_only_fractions_are_traced():
-    for name in CATALOG:
-        build, hyper = bind(name, LOSS, {}, population=3)
-        assert hyper and all(isinstance(value, float) for value in hyper.values())
-        assert not {"steps", "epochs", "batch", "tune_steps"} & set(hyper)
-        assert build(hyper, 0)._fields[0] == "init"
-
-
-def test_a_schedule_touches_the_clients_step_size_and_nothing_else():
-    seen = {}
-
-    def spy(loss, *, lr: float = 0.5, server_lr: float = 1.0):
-        seen.update(lr=lr, server_lr=server_lr)
-        return fed_avg(loss)
-
-    build, hyper = bind(spy, LOSS, {}, schedule=lambda r: 0.1 * r)
-    build(hyper, 2)
-    assert seen == {"lr": pytest.approx(0.1), "server_lr": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("all_for_all", {"bias": "near"}, "list of numbers"),
-        ("all_for_all", {"clusters": [[0, 1], [2]]}, "equally long"),
-        ("all_for_all", {"halve_every": -1}, "at least 0"),
-        ("self_fl", {"l_max": 0}, "at least 1"),
-        ("self_fl", {"augmented": 1}, "true or false"),
-        ("l2gd", {"p": 0}, "above 0"),
-    ],
-)
-def test_lists_counts_and_switches_are_checked_by_their_default(name, options, words):
-    with pytest.raises(UserError, match=words):
-        checked(name, options)
-
-
-def test_a_matrix_may_be_written_as_lists_and_the_population_is_filled_in():
-    assert checked("all_for_all", {"bias": [[0, 1], [1, 0]]})["bias"].shape == (2, 2)
-    seen = {}
-
-    def spy(loss, *, lr: float = 0.5, population: int = 0):
-        seen.update(population=population)
-        return fed_avg(loss)
-
-    build, hyper = bind(spy, LOSS, {}, population=7)
-    build(hyper, 0)
-    assert seen == {"population": 7}
 
 
 # Costs.

@@ -22,7 +22,8 @@ class Trace(NamedTuple):
 
 
 def trace(engine, name, h, b, rounds, *, counts=None, start=None, participation=None, every=1, seed=0, **options):
-    """`counts`: how often each client's one example is repeated, which makes its weight; default once each.
+    """`name`: of the catalog, or a factory. `counts`: how often each client's one example is repeated, which makes its
+    weight; default once each.
 
     `every`: how many rounds between two entries of the trace. `start`: the initial model; default zero.
     """
@@ -33,7 +34,7 @@ def trace(engine, name, h, b, rounds, *, counts=None, start=None, participation=
     model = quadratic(b.shape[1])
     init = model.init if start is None else lambda key: jax.numpy.asarray(start)
     loss = objective(model, "custom").loss
-    build = lambda hyper, round: CATALOG[name](loss, batch=0, **options)
+    build = lambda hyper, round: CATALOG.find(name)(loss, batch=0, **options)
     participation = participation or Participation()
     legs = [min(every, rounds - k) for k in range(0, rounds, every)] or [0]
     if engine == "remote":

@@ -21,7 +21,6 @@ from quadratic_runs import ENGINES, trace
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.errors import UserError
 from apiece.estimate import similarity
-from apiece.methods import CATALOG
 from apiece.methods.all_for_all import all_for_all, naive_all_for_all
 from apiece.methods.all_for_one import all_for_one
 from apiece.protocol import Cohort, Data
@@ -33,12 +32,6 @@ PAIR = np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1.0]])  # clients 0 and 1 
 EVERYBODY = [(0, 1, 2)] * 3
 PAIR_PRINTED = [(0.1, 0.075), (0.183125, 0.14), (0.252156, 0.196422)]
 H6, B6 = random_problem(seed=5, clients=6, examples=30, features=4, mu=0.2, smoothness=1.0, radius=1.0)
-
-
-@pytest.fixture(autouse=True)
-def in_the_catalog(monkeypatch):
-    for factory in (all_for_one, all_for_all, naive_all_for_all):
-        monkeypatch.setitem(CATALOG, factory.__name__, factory)
 
 
 def close(actual, expected, atol=1e-6):
@@ -119,7 +112,7 @@ def test_the_row_of_b_filters_as_the_mixture_it_means():
 
 def test_naive_all_for_all_is_all_for_one_for_everybody():
     b = np.random.default_rng(0).random((6, 6))
-    got = last("naive_all_for_all", 10, bias=b, eps=0.8, lr=0.5)
+    got = last(naive_all_for_all, 10, bias=b, eps=0.8, lr=0.5)
     for i, share in enumerate(neighbours(b, 0.8)):
         close(got[i], wga(H6, B6, share, 10, 0.5)[-1], 1e-12)
 

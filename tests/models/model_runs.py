@@ -11,7 +11,6 @@ from apiece import tree
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import CATALOG
-from apiece.methods.options import options_of
 from apiece.models import (
     adapted,
     char_lstm,
@@ -156,7 +155,7 @@ PRIVATE = {"linear": "b", "softmax": "b", "adapted": "adapter"}  # models of one
 
 def fits(model, method):
     """Whether a model has the parts that a method asks for."""
-    private = options_of(method).get("private")
+    private = CATALOG.defaults(method).get("private")
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 
 
@@ -187,7 +186,7 @@ class Setting:
         assert (name in NORMED) == any(NORM.search(part) for path in paths(self.params) for part in path.split("/"))
 
     def build(self, method, loss=None):
-        known = options_of(method)
+        known = CATALOG.defaults(method)
         options = {option: value for option, value in FEW.items() if option in known and option != "private"}
         if self.name in PRIVATE and known.get("private"):
             options["private"] = known["private"].replace("output", PRIVATE[self.name])

@@ -28,4 +28,4 @@ RULES.add(
     nearest_neighbour_mixing=nearest_neighbour_mixing,
 )
 
-__all__ = ["RULES", "Rule", "as_rule", "flatten", "mean", "plain_mean", "rule", *list(RULES)[2:]]
+__all__ = ["RULES", "Rule", "as_rule", "flatten", "mean", "plain_mean", "rule", *RULES.own[2:]]

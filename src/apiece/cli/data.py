@@ -45,11 +45,10 @@ def data_check(
     """Say what is in a file or folder, and every problem at once. Writes nothing; exit code 2 if there is a problem."""
     with plain_errors():
         from apiece.data import inspect
-        from apiece.experiment.build import check_options
+        from apiece.data.load.inspect import check_load_options
 
         options = data_options({"client": client, "label": label, "features": features, "data_option": data_option})
-        check_options("own data", inspect, options)
-        seen = inspect(path, **options)
+        seen = inspect(path, **check_load_options(options))
         result = {"found": seen.found, "warnings": seen.warnings, "problems": seen.problems}
         lines = [f"{key}: {_text(value)}" for key, value in seen.found.items()]
         lines += [f"warning: {w}" for w in seen.warnings] + [f"problem: {p}" for p in seen.problems]

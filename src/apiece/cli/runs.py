@@ -142,7 +142,7 @@ def methods(
 ) -> None:
     """The catalog: what each method is, sends and keeps for a given model, and its options."""
     with plain_errors():
-        from apiece.methods.options import SEARCH
+        from apiece.methods import CATALOG
         from apiece.report import catalog as describe
         from apiece.report import terminal as show
 
@@ -150,7 +150,7 @@ def methods(
         values = values_of({"data": data, "model": model, "hidden": hidden, "model_option": model_option})
         rows, size = describe.catalog(values, name)
         if name is not None:
-            show_result(rows[0], json, show.method_text(rows[0], SEARCH))
+            show_result(rows[0], json, show.method_text(rows[0], CATALOG.ranges(name)))
         else:
             show_result({"model": size, "methods": rows}, json, show.methods_table(rows, size))
 

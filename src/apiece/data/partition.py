@@ -9,14 +9,14 @@ that says why. The two Dirichlet schemes share a name in the literature and are 
   Client sizes are set (equal, or a power law); only the labels differ.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from apiece.data.federation import Federation, Listed, from_rows
-from apiece.errors import UserError, suggest
+from apiece.errors import UserError
+from apiece.registry import Registry
 
 
 def iid(n: int, clients: int, *, min_size: int = 1, seed: int = 0) -> np.ndarray:
@@ -173,27 +173,28 @@ def natural(column: Listed) -> tuple[np.ndarray, np.ndarray]:
     return np.fromiter((number[name] for name in texts), np.int64, len(texts)), np.array(list(number), np.str_)
 
 
-PARTITIONS: dict[str, Callable[..., np.ndarray]] = {
-    f.__name__: f for f in (iid, power_law, by_classes, dirichlet_per_class, dirichlet_per_client)
-}
+PARTITIONS = Registry("partition", group="apiece.partitions", positional=2, given=("seed",), values="typed").add(
+    iid=iid,
+    power_law=power_law,
+    by_classes=by_classes,
+    dirichlet_per_class=dirichlet_per_class,
+    dirichlet_per_client=dirichlet_per_client,
+)
 
 
-def assign(labels: Listed, partition: str, clients: int, *, seed: int = 0, **options: Any) -> np.ndarray:
+def assign(
+    labels: Listed, partition: str | Callable[..., np.ndarray], clients: int, *, seed: int = 0, **options: Any
+) -> np.ndarray:
     """The partition of that name; options that are None are left to its defaults, one it does not have is an error.
+
+    A partition is a function of the labels, or of their number `n`, and of the number of clients.
 
     >>> np.bincount(assign(np.zeros(9, int), "iid", 3, alpha=None)).tolist()
     [3, 3, 3]
     """
-    if partition not in PARTITIONS:
-        raise UserError(f"unknown partition '{partition}': {suggest(partition, PARTITIONS)}")
-    function = PARTITIONS[partition]
-    given = {key: value for key, value in options.items() if value is not None}
-    known = set(inspect.signature(function).parameters) - {"n", "labels", "clients", "seed"}
-    for key in given:
-        if key not in known:
-            raise UserError(f"partition '{partition}' has no option '{key}': {suggest(key, known)}")
-    wants_labels = "labels" in inspect.signature(function).parameters
-    return function(labels if wants_labels else len(np.asarray(labels)), clients, seed=seed, **given)
+    chosen = {key: value for key, value in options.items() if value is not None}
+    what = len(np.asarray(labels)) if PARTITIONS.takes(partition, "n") else labels
+    return PARTITIONS.make(partition, chosen, what, clients, seed=seed)
 
 
 def partitioned(

@@ -1,19 +1,16 @@
 """From a spec to the things it names: federation, model, objective, engine."""
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pydantic
 
 from apiece.aggregate import rule
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
-from apiece.data import inspect as inspect_data
 from apiece.engines.contact import Build
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
@@ -26,9 +23,9 @@ from apiece.engines.world.faults import Faults
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError, suggest
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
-from apiece.methods.options import bind
+from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
-from apiece.models.catalog import refuse_unknown
+from apiece.models.catalog import use_of
 from apiece.protocol import Method, apply_model
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust
 from apiece.wrap.attacks import attack as attack_named
@@ -44,10 +41,8 @@ def federation_of(spec: DataSpec) -> Federation:
     """
     path = Path(spec.source)
     if spec.source in SOURCES:
-        check_options(f"data '{spec.source}'", SOURCES[spec.source], spec.options)
         federation = source(spec.source, **spec.options)
     elif path.exists():
-        check_options("own data", inspect_data, spec.options)
         federation = load(path, **spec.options)
     else:
         raise UserError(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
@@ -61,29 +56,6 @@ def _with_new_clients(federation: Federation, spec: DataSpec) -> Federation:
     return federation
 
 
-def check_options(what: str, make: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Raise a `UserError` for an option that `make` does not have, or whose value is of another type.
-
-    >>> from apiece.data import digits
-    >>> try: check_options("data 'digits'", digits, {"clients": "many"})
-    ... except UserError as error: print(error)
-    option 'clients' of data 'digits' = 'many' is wrong: input should be a valid integer
-    """
-    known = [name for name in inspect.signature(make).parameters if name != "path"]
-    hints = get_type_hints(make)
-    for name, value in options.items():
-        if name not in known:
-            tail = suggest(name, known) if known else "it takes none"
-            raise UserError(f"{what} has no option '{name}': {tail}")
-        try:
-            pydantic.TypeAdapter(hints[name]).validate_python(value, strict=True)
-        except pydantic.ValidationError as error:
-            said = error.errors()[0]["msg"].lower()
-            raise UserError(f"option '{name}' of {what} = {value!r} is wrong: {said}") from None
-        if name == "seed" and value < 0:
-            raise UserError(f"option 'seed' of {what} = {value} is wrong: a seed is not negative")
-
-
 def model_of(spec: ModelSpec, federation: Federation) -> Model:
     """The model a spec names, sized for the federation.
 
@@ -94,15 +66,13 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     train, task = federation.train, federation.task
     name = AUTO[task] if spec.name == "auto" else spec.name
     options = spec.options if spec.hidden is None else {"hidden": spec.hidden, **spec.options}
-    if "hidden" in options and "hidden" not in inspect.signature(MODELS[name].make).parameters:
-        layered = [other for other, (make, *_) in MODELS.items() if "hidden" in inspect.signature(make).parameters]
+    if "hidden" in options and not MODELS.takes(name, "hidden"):
+        layered = [other for other in MODELS if MODELS.takes(other, "hidden")]
         raise UserError(f"model '{name}' has no hidden layers to give widths to; leave 'hidden' out, or take one that "
                         f"has: {', '.join(layered)}")  # fmt: skip
-    refuse_unknown(name, options)
-    check_options(f"model '{name}'", MODELS[name].make, options)
     outputs = len(federation.classes) or int(np.prod(train.y.shape[1:], dtype=int))
     every = train.y.ndim > 1
-    tokens = outputs if every else _tokens(federation) if MODELS[name].examples == "tokens" else 0
+    tokens = outputs if every else _tokens(federation) if use_of(name).examples == "tokens" else 0
     return named_model(name, task, train.x.shape[1:], outputs, tokens, every, options)
 
 
@@ -206,9 +176,8 @@ def engine_of(
 ) -> tuple[Engine, dict[str, float]]:
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
-    build, hyper = bind(
-        method, place.objective.loss, options, None if train.schedule == "constant" else plan, place.population
-    )
+    scale = None if train.schedule == "constant" else plan
+    build, hyper = bind(method, place.objective.loss, options, scale, place.population, place.model)
     build = exposed(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how["held_out"] = place.splits
@@ -295,7 +264,7 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
                             f"{place.population} that train; lower it")  # fmt: skip
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
-        build, hyper = bind(name, place.objective.loss, options, population=place.population)
+        build, hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
         method = exposed(build, spec.train, place.population)(hyper, 0)
         # A method that does not fit the model (a split that leaves nothing to share) says so when it opens its state.
         jax.eval_shape(lambda key, method=method: method.init(place.model.init(key), key), jax.random.key(0))

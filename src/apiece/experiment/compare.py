@@ -19,7 +19,8 @@ from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
 from apiece.experiment.train import train
-from apiece.methods.options import bind, checked, tunable
+from apiece.methods import CATALOG
+from apiece.methods.bind import bind
 
 FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
@@ -122,7 +123,7 @@ class _Bench:
 
     def __init__(self, spec: Spec, place: setup.Arena, name: str, options: dict[str, Any], out: Path) -> None:
         self.spec, self.name, self.options, self.out = spec, name, options, out
-        build, self.hyper = bind(name, place.objective.loss, options, population=place.population)
+        build, self.hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
         self.place = place.judged_by(build(self.hyper, 0).predict)
         self._engine: Engine | None = None
 
@@ -140,7 +141,7 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     path = bench.path("tuning.json")
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points = tune.candidates(tunable(bench.name, bench.options), bench.hyper, bench.spec.tune)
+    points = tune.candidates(CATALOG.ranges(bench.name, fixed=bench.options), bench.hyper, bench.spec.tune)
     if len(points) == 1:
         progress.skip(bench.spec.tune)
         return [{"options": points[0], "validation_loss": None}]
@@ -186,7 +187,7 @@ def _record(
     for name, by_seed in trials.items():
         per_seed = {seed: record.metrics(place, outcome) for seed, outcome in by_seed.items()}
         methods[name] = {
-            "options": checked(name, spec.methods[name] | tune.best(tuning[name])["options"]),
+            "options": CATALOG.complete(name, spec.methods[name] | tune.best(tuning[name])["options"]),
             "tuning": tuning[name],
             "seeds": [{"seed": s, "metrics": m, "costs": by_seed[s].costs} for s, m in per_seed.items()],
             "summary": record.over_seeds(list(per_seed.values())),

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
+from apiece.client.schedule import SCHEDULES
 from apiece.errors import UserError, suggest
-from apiece.methods.options import checked
+from apiece.methods import CATALOG
 from apiece.models import MODELS
 
 BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
@@ -31,6 +32,8 @@ class DataSpec(Part):
 class ModelSpec(Part):
     """Which model of `apiece.models`, and its options; "auto" is softmax, linear regression or an LSTM, by the task.
 
+    "package.module:function" is a model of one's own: a function of (shape, outputs), or of (tokens, outputs).
+
     `hidden` are the widths of its dense layers, where it has such.
     """
 
@@ -41,7 +44,7 @@ class ModelSpec(Part):
     @pydantic.field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name != "auto" and name not in MODELS:
+        if name != "auto" and ":" not in name and name not in MODELS:  # "package.module:function" is found when built
             raise ValueError(f"there is no such model; {suggest(name, ['auto', *MODELS])}")
         return name
 
@@ -114,7 +117,7 @@ class TrainSpec(Part):
     probability: float | None = pydantic.Field(None, gt=0, le=1)
     weights: Literal["examples", "uniform"] = "examples"
     stateless: bool = False
-    schedule: Literal["constant", "linear", "exponential"] = "constant"
+    schedule: str = "constant"
     schedule_options: dict[str, int | float] = {}
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
@@ -126,6 +129,13 @@ class TrainSpec(Part):
     availability: AvailabilitySpec | None = None
     attack: AttackSpec | None = None
     defence: DefenceSpec | None = None
+
+    @pydantic.field_validator("schedule")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if ":" not in name and name not in SCHEDULES:
+            raise ValueError(f"there is no such schedule; {suggest(name, SCHEDULES)}")
+        return name
 
 
 class Spec(Part):
@@ -158,10 +168,11 @@ class Spec(Part):
             raise UserError(f"train.arrivals has no rounds of a cohort: leave out train.{rounds[0]}, or train.arrivals")
         if len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
+        SCHEDULES.check(self.train.schedule, self.train.schedule_options)
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
         wanted = always | self.methods
         for name, options in wanted.items():
-            checked(name, options)
+            CATALOG.check(name, options)
         object.__setattr__(self, "methods", {name: dict(options) for name, options in wanted.items()})
         return self
 

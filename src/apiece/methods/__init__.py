@@ -1,7 +1,5 @@
 """The catalog: one file per method, named as in its paper. A method is in it when the conformance product passes."""
 
-from collections.abc import Callable
-
 from apiece.methods.al2sgd import al2sgd
 from apiece.methods.all_for_all import all_for_all
 from apiece.methods.all_for_one import all_for_one
@@ -24,38 +22,38 @@ from apiece.methods.pfedme import pfedme
 from apiece.methods.rtfa import rtfa
 from apiece.methods.scaffold import scaffold
 from apiece.methods.self_fl import self_fl
-from apiece.protocol import Method
+from apiece.registry import Registry
 
-CATALOG: dict[str, Callable[..., Method]] = {
-    "local": local,
-    "fed_avg": fed_avg,
-    "fed_prox": fed_prox,
-    "ftfa": ftfa,
-    "rtfa": rtfa,
-    "ditto": ditto,
-    "pfedme": pfedme,
-    "scaffold": scaffold,
-    "fed_clup": fed_clup,
-    "dynamic_lambda": dynamic_lambda,
-    "l2gd": l2gd,
-    "al2sgd": al2sgd,
-    "chen_two_stage": chen_two_stage,
-    "apfl": apfl,
-    "self_fl": self_fl,
-    "all_for_one": all_for_one,
-    "all_for_all": all_for_all,
-    "ffgg": ffgg,
-    "local_ffgg": local_ffgg,
-    "partial": partial,
-    "fed_per": fed_per,
-    "fed_rep": fed_rep,
-    "lg_fed_avg": lg_fed_avg,
-    "fed_bn": fed_bn,
-    "maml_fl": maml_fl,
-    "fed_adam": fed_adam,
-}
+CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model",)).add(
+    local=local,
+    fed_avg=fed_avg,
+    fed_prox=fed_prox,
+    ftfa=ftfa,
+    rtfa=rtfa,
+    ditto=ditto,
+    pfedme=pfedme,
+    scaffold=scaffold,
+    fed_clup=fed_clup,
+    dynamic_lambda=dynamic_lambda,
+    l2gd=l2gd,
+    al2sgd=al2sgd,
+    chen_two_stage=chen_two_stage,
+    apfl=apfl,
+    self_fl=self_fl,
+    all_for_one=all_for_one,
+    all_for_all=all_for_all,
+    ffgg=ffgg,
+    local_ffgg=local_ffgg,
+    partial=partial,
+    fed_per=fed_per,
+    fed_rep=fed_rep,
+    lg_fed_avg=lg_fed_avg,
+    fed_bn=fed_bn,
+    maml_fl=maml_fl,
+    fed_adam=fed_adam,
+)
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.
 USUAL = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "fed_clup")
 
-__all__ = ["CATALOG", *CATALOG]
+__all__ = ["CATALOG", "USUAL", *CATALOG.own]

@@ -12,6 +12,7 @@ from apiece.aggregate import plain_mean
 from apiece.client.descend import full_gradient
 from apiece.errors import UserError
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.registry import Positive, Pull, StepSize
 
 
 class Means(NamedTuple):
@@ -38,10 +39,10 @@ class Points(NamedTuple):
 def al2sgd(
     loss: Loss,
     *,
-    lam: Tree = 0.5,
-    lr: Tree = 0.1,
-    convexity: Tree = 0.01,
-    smoothness: float | None = None,
+    lam: Pull = 0.5,
+    lr: StepSize = 0.1,
+    convexity: Positive = 0.01,
+    smoothness: Positive | None = None,
     coins: Tree = (),
 ) -> Method:
     """L2GD with variance reduction and acceleration: linear convergence to the solution itself (Hanzely et al. 2020).

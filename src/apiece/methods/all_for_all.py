@@ -23,6 +23,7 @@ from apiece.estimate.similarity import (
     squared_distances,
 )
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.registry import FromZero, Positive, StepSize, Tolerance
 
 UNKNOWN = -1.0  # the b of two clients that were never seen together
 FOREVER = 2.0**30  # rounds
@@ -51,17 +52,17 @@ class Everybody(NamedTuple):
 def all_for_all(
     loss: Loss,
     *,
-    population: int = 0,
-    lr: Tree = 0.1,
+    population: FromZero = 0,
+    lr: StepSize = 0.1,
     bias: Any = (),
     clusters: Any = (),
-    eps: Tree = 1.0,
-    halve_every: int = 0,
+    eps: Tolerance = 1.0,
+    halve_every: FromZero = 0,
     warmup: int = 20,
-    smoothness: float | None = None,
-    convexity: float | None = None,
-    noise: float | None = None,
-    batch: int = 0,
+    smoothness: Positive | None = None,
+    convexity: Positive | None = None,
+    noise: Positive | None = None,
+    batch: FromZero = 0,
 ) -> Method:
     """Every client's model moves by the gradients of those like it, each taken at that one's own model.
 
@@ -156,12 +157,12 @@ def all_for_all(
 def naive_all_for_all(
     loss: Loss,
     *,
-    population: int = 0,
-    lr: Tree = 0.1,
+    population: FromZero = 0,
+    lr: StepSize = 0.1,
     bias: Any = (),
     clusters: Any = (),
-    eps: Tree = 1.0,
-    batch: int = 0,
+    eps: Tolerance = 1.0,
+    batch: FromZero = 0,
 ) -> Method:
     """All-for-one for everybody at once: the reference that all-for-all spares N gradients a client.
 

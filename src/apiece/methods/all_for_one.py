@@ -11,18 +11,19 @@ from apiece.client.solve import slopes
 from apiece.errors import UserError
 from apiece.estimate.similarity import combine
 from apiece.protocol import Client, Cohort, Data, Loss, Method, Params, Reply, Server, Tree
+from apiece.registry import FromZero, StepSize, Tolerance
 
 
 def all_for_one(
     loss: Loss,
     *,
-    agent: int = 0,
+    agent: FromZero = 0,
     mixture: Any = (),
     bias: Any = (),
-    eps: Tree = 1.0,
-    population: int = 0,
-    lr: Tree = 0.1,
-    batch: int = 0,
+    eps: Tolerance = 1.0,
+    population: FromZero = 0,
+    lr: StepSize = 0.1,
+    batch: FromZero = 0,
 ) -> Method:
     """One model, for the client `agent`, moved by a mixture of everybody's gradients (weighted gradient averaging).
 

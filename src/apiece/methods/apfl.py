@@ -10,6 +10,7 @@ from apiece.client.solve import slopes
 from apiece.errors import UserError
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.registry import FromZero, Passes, Positive, StepSize
 
 
 def apfl(
@@ -18,10 +19,10 @@ def apfl(
     mix: Tree = 0.5,
     adapt: bool = False,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """A client uses a v + (1 - a) x: its own model v, mixed with the shared one (Deng et al. 2020).
 

@@ -9,24 +9,25 @@ from apiece import tree
 from apiece.aggregate import plain_mean
 from apiece.client.descend import descend, toward
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree, keep_work
+from apiece.registry import FromZero, NotNegative, Passes, Positive, Pull, StepSize
 from apiece.wrap import fine_tuned
 
 
 def chen_two_stage(
     loss: Loss,
     *,
-    lam: Tree = 0.5,
+    lam: Pull = 0.5,
     tune_lam: Tree = 0.1,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    gamma: Tree | None = None,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    gamma: Positive | None = None,
     decay: Tree = 0.01,
-    radius: Tree | None = None,
-    tune_epochs: int | None = 10,
+    radius: NotNegative | None = None,
+    tune_epochs: Passes | None = 10,
     tune_steps: int = 20,
-    tune_lr: Tree = 0.1,
+    tune_lr: StepSize = 0.1,
 ) -> Method:
     """A centre by projected steps that become smaller, then every client's ridge-tuning towards it (Chen et al. 2023).
 

@@ -7,16 +7,17 @@ import jax
 from apiece.client.descend import descend, toward
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.registry import FromZero, Passes, Pull, StepSize
 
 
 def ditto(
     loss: Loss,
     *,
-    lam: Tree = 0.1,
+    lam: Pull = 0.1,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
 ) -> Method:
     """FedAvg, and beside it a personal model that is pulled towards the shared one.
 

@@ -16,6 +16,7 @@ from apiece.client.draw import FULL_CHUNK, whole
 from apiece.errors import UserError
 from apiece.methods.fed_clup import theory_steps
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree, keep_work
+from apiece.registry import FromZero, Positive, StepSize
 
 
 class Mark(NamedTuple):
@@ -75,10 +76,10 @@ def dynamic_lambda(
     validation: Tree = 0.2,
     alone_steps: int = 200,
     steps: int = 20,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    smoothness: float | None = None,
-    convexity: float | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    smoothness: Positive | None = None,
+    convexity: Positive | None = None,
 ) -> Method:
     """FedCLUP from local models upwards: lam climbs a grid as long as the validation loss does not suffer.
 

@@ -9,6 +9,7 @@ import optax
 from apiece import tree
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Loss, Method, Params, Tree
+from apiece.registry import FromZero, Passes, Positive, StepSize
 from apiece.wrap import server_optimized
 
 
@@ -16,10 +17,10 @@ def fed_adam(
     loss: Loss,
     *,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 0.01,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 0.01,
     beta1: Tree = 0.9,
     beta2: Tree = 0.99,
     tau: Tree = 1e-3,

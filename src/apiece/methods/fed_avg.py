@@ -6,16 +6,17 @@ from apiece import tree
 from apiece.aggregate import mean
 from apiece.client.descend import descend
 from apiece.protocol import Loss, Method, Tree
+from apiece.registry import FromZero, Passes, Positive, StepSize
 
 
 def fed_avg(
     loss: Loss,
     *,
     steps: Tree = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """One shared model: clients train it on their data, the server averages.
 

@@ -10,19 +10,20 @@ from apiece.aggregate import plain_mean
 from apiece.client.descend import descend, toward
 from apiece.errors import UserError
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.registry import FromZero, Passes, Positive, Pull, StepSize
 
 
 def fed_clup(
     loss: Loss,
     *,
-    lam: Tree = 0.5,
+    lam: Pull = 0.5,
     steps: Tree = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    gamma: Tree | None = None,
-    smoothness: float | None = None,
-    convexity: float | None = None,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    gamma: Positive | None = None,
+    smoothness: Positive | None = None,
+    convexity: Positive | None = None,
 ) -> Method:
     """Gradient descent on the mean Moreau envelope; one knob, lam, from Local to FedAvg.
 

@@ -6,16 +6,17 @@ from apiece import tree
 from apiece.client.descend import descend, toward
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.registry import FromZero, Passes, Pull, StepSize
 
 
 def fed_prox(
     loss: Loss,
     *,
-    lam: Tree = 0.1,
+    lam: Pull = 0.1,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
 ) -> Method:
     """FedAvg whose local work is pulled back to the shared model, which is also how a client personalizes it.
 

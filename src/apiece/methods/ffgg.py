@@ -10,6 +10,7 @@ from apiece.client.descend import full_gradient
 from apiece.client.solve import solve
 from apiece.errors import UserError, suggest
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.registry import FromZero, Passes, StepSize
 from apiece.split import given, join, split
 from apiece.wrap import fine_tuned
 
@@ -20,15 +21,15 @@ def ffgg(
     loss: Loss,
     *,
     private: str = "output",
-    inner_steps: int = 20,
+    inner_steps: FromZero = 20,
     inner_lr: Tree = 0.1,
-    lr: Tree = 0.1,
+    lr: StepSize = 0.1,
     solver: str = "gradient",
     start: str = "random",
-    batch: int = 32,
-    tune_epochs: int | None = 5,
+    batch: FromZero = 32,
+    tune_epochs: Passes | None = 5,
     tune_steps: int = 20,
-    tune_lr: Tree = 0.1,
+    tune_lr: StepSize = 0.1,
 ) -> Method:
     """Gradient descent on what the shared part is worth after everybody has tuned a private part (the FFGG paper).
 

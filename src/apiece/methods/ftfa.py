@@ -1,7 +1,8 @@
 """FTFA: average first, fine-tune afterwards."""
 
 from apiece.methods.fed_avg import fed_avg
-from apiece.protocol import Loss, Method, Tree
+from apiece.protocol import Loss, Method
+from apiece.registry import FromZero, Passes, StepSize
 from apiece.wrap import fine_tuned
 
 
@@ -9,12 +10,12 @@ def ftfa(
     loss: Loss,
     *,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    tune_epochs: int | None = 10,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    tune_epochs: Passes | None = 10,
     tune_steps: int = 20,
-    tune_lr: Tree = 0.1,
+    tune_lr: StepSize = 0.1,
 ) -> Method:
     """Fine-tuned FedAvg: each client continues from the shared model on its own data.
 

@@ -11,6 +11,7 @@ from apiece.aggregate import plain_mean
 from apiece.client.descend import descend
 from apiece.errors import UserError
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.registry import FromZero, Positive, Pull, StepSize
 
 
 class Mean(NamedTuple):
@@ -26,11 +27,11 @@ class Mean(NamedTuple):
 def l2gd(
     loss: Loss,
     *,
-    lam: Tree = 0.5,
-    p: Tree = 0.5,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    smoothness: float | None = None,
+    lam: Pull = 0.5,
+    p: Positive = 0.5,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    smoothness: Positive | None = None,
     coins: Tree = (),
 ) -> Method:
     """Gradient descent on a sum of two parts, one of which is drawn in each iteration (Hanzely and Richtarik 2020).

@@ -4,9 +4,12 @@ from functools import partial
 
 from apiece.client.descend import descend
 from apiece.protocol import Loss, Method, Tree, keep_work
+from apiece.registry import FromZero, Passes, StepSize
 
 
-def local(loss: Loss, *, steps: Tree = 20, epochs: int | None = None, lr: Tree = 0.1, batch: int = 32) -> Method:
+def local(
+    loss: Loss, *, steps: Tree = 20, epochs: Passes | None = None, lr: StepSize = 0.1, batch: FromZero = 32
+) -> Method:
     """Every client trains alone from the initial model: what collaboration has to beat.
 
     Client: v <- v - lr G_i(v), `steps` times a round, from where it stopped.

@@ -7,6 +7,7 @@ from apiece.aggregate import plain_mean
 from apiece.client.solve import alternate, solve
 from apiece.methods.ffgg import ffgg, starts
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.registry import FromZero, Passes, Positive, StepSize
 from apiece.split import given
 
 
@@ -14,18 +15,18 @@ def local_ffgg(
     loss: Loss,
     *,
     private: str = "output",
-    inner_steps: int = 20,
+    inner_steps: FromZero = 20,
     inner_lr: Tree = 0.1,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    server_lr: Positive = 1.0,
     solver: str = "gradient",
     start: str = "random",
-    batch: int = 32,
-    tune_epochs: int | None = 5,
+    batch: FromZero = 32,
+    tune_epochs: Passes | None = 5,
     tune_steps: int = 20,
-    tune_lr: Tree = 0.1,
+    tune_lr: StepSize = 0.1,
 ) -> Method:
     """Fine-tune the private part, then alternate steps on both, and average the shared part (the FFGG paper).
 

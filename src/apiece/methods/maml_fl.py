@@ -11,6 +11,7 @@ from apiece.client.solve import slopes
 from apiece.errors import UserError, suggest
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
+from apiece.registry import FromZero, Passes, StepSize
 from apiece.wrap import fine_tuned
 
 ORDERS = ("first", "free", "exact")
@@ -21,10 +22,10 @@ def maml_fl(
     *,
     order: str = "first",
     steps: int = 20,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    tune_lr: Tree = 0.1,
-    tune_epochs: int | None = 10,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    tune_lr: StepSize = 0.1,
+    tune_epochs: Passes | None = 10,
     tune_steps: int = 1,
 ) -> Method:
     """Train the shared model for what it becomes after a client's own step.

@@ -10,6 +10,7 @@ from apiece.client.solve import alternate
 from apiece.errors import UserError, suggest
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.registry import FromZero, Passes, Positive, StepSize
 from apiece.split import divide, given, join, paths, split
 
 ORDERS = ("together", "private_first", "alternate")
@@ -21,12 +22,12 @@ def partial(
     private: str = "output",
     order: str = "together",
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    inner_steps: int = 20,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    inner_steps: FromZero = 20,
     inner_lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """FedAvg on the shared part of the model; every client keeps a private part of its own (Pillutla et al. 2022).
 
@@ -92,10 +93,10 @@ def fed_per(
     *,
     private: str = "output",
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """FedAvg whose clients each have an output layer of their own (Arivazhagan et al. 2019).
 
@@ -123,12 +124,12 @@ def fed_rep(
     *,
     private: str = "output",
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    inner_steps: int = 20,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    inner_steps: FromZero = 20,
     inner_lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """A shared representation, trained under output layers that are first fitted to it (Collins et al. 2021).
 
@@ -159,10 +160,10 @@ def lg_fed_avg(
     *,
     private: str = "not output",
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """FedAvg on the output layer alone; every client has a representation of its own (Liang et al. 2020).
 
@@ -190,10 +191,10 @@ def fed_bn(
     *,
     private: str = "norm",
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """FedAvg whose clients keep their normalization layers to themselves (Li et al. 2021).
 

@@ -10,18 +10,19 @@ from apiece.aggregate import mean
 from apiece.client.descend import full_gradient, gradient, toward
 from apiece.client.draw import draw, shuffler
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.registry import FromZero, Positive, Pull, StepSize
 
 
 def pfedme(
     loss: Loss,
     *,
-    lam: Tree = 15.0,
+    lam: Pull = 15.0,
     steps: int = 20,
-    lr: Tree = 0.05,
+    lr: StepSize = 0.05,
     prox_steps: int = 5,
-    prox_lr: Tree = 0.05,
-    batch: int = 32,
-    beta: Tree = 1.0,
+    prox_lr: Positive = 0.05,
+    batch: FromZero = 32,
+    beta: Positive = 1.0,
     warm: bool = True,
 ) -> Method:
     """A shared model that is a good centre for everybody's regularized own model.

@@ -1,21 +1,22 @@
 """RTFA: average first, then fine-tune without going far."""
 
 from apiece.methods.fed_avg import fed_avg
-from apiece.protocol import Loss, Method, Tree
+from apiece.protocol import Loss, Method
+from apiece.registry import FromZero, Passes, Pull, StepSize
 from apiece.wrap import fine_tuned
 
 
 def rtfa(
     loss: Loss,
     *,
-    lam: Tree = 0.1,
+    lam: Pull = 0.1,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    tune_epochs: int | None = 10,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    tune_epochs: Passes | None = 10,
     tune_steps: int = 20,
-    tune_lr: Tree = 0.1,
+    tune_lr: StepSize = 0.1,
 ) -> Method:
     """Ridge-tuned FedAvg: fine-tuning that is pulled back to the shared model.
 

@@ -6,16 +6,17 @@ from apiece import tree
 from apiece.aggregate import plain_mean
 from apiece.client.descend import descend, steps_taken
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.registry import FromZero, Passes, Positive, StepSize
 
 
 def scaffold(
     loss: Loss,
     *,
     steps: int = 20,
-    epochs: int | None = None,
-    lr: Tree = 0.1,
-    batch: int = 32,
-    server_lr: Tree = 1.0,
+    epochs: Passes | None = None,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
+    server_lr: Positive = 1.0,
 ) -> Method:
     """FedAvg whose clients correct their direction by what everybody's gradients were.
 

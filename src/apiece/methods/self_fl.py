@@ -14,6 +14,7 @@ from apiece.errors import UserError, suggest
 from apiece.estimate.posterior import RULES, precision, pull, whole_steps, without
 from apiece.estimate.variance import bootstrap, moments, none_yet, number_type, observe, pooled, sandwich
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
+from apiece.registry import FromZero, Passes, StepSize
 
 ESTIMATORS = ("bootstrap", "sandwich", "welford")
 ROUNDING = 1e-6  # less than this part of all precisions is what rounding leaves to a client that is alone
@@ -67,13 +68,13 @@ def self_fl(
     variance: str = "bootstrap",
     augmented: bool = False,
     smoothing: bool = False,
-    lr: Tree = 0.1,
-    batch: int = 32,
+    lr: StepSize = 0.1,
+    batch: FromZero = 32,
     l_max: int = 40,
     l_default: int = 20,
-    tune_lr: Tree = 0.1,
+    tune_lr: StepSize = 0.1,
     tune_steps: int = 200,
-    tune_epochs: int | None = None,
+    tune_epochs: Passes | None = None,
     refits: int = 10,
     adapt_init: bool = True,
     adapt_steps: bool = True,
@@ -82,7 +83,7 @@ def self_fl(
     variances: Any = (),
     spread: Tree = 0.0,
     clusters: Any = (),
-    population: int = 0,
+    population: FromZero = 0,
 ) -> Method:
     """Each client's start, number of steps and weight follow from how sure it is and how far clients lie apart.
 

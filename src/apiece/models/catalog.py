@@ -1,43 +1,66 @@
 """The models by name, and how each is made to the measure of a federation's examples."""
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from apiece.errors import UserError, suggest
+from apiece.errors import UserError
 from apiece.models.cnn import cnn2, cnn2_valid, cnn3, cnn5, sensor_cnn
 from apiece.models.model import Model, linear, mlp, quadratic, softmax
 from apiece.models.resnet import resnet18
 from apiece.models.sequence import char_lstm, text_lstm, transformer
+from apiece.registry import Registry
+
+MODELS = Registry("model", group="apiece.models", positional=2, given=("every", "length"), values="typed").add(
+    linear=linear,
+    softmax=softmax,
+    mlp=mlp,
+    quadratic=quadratic,
+    cnn2=cnn2,
+    cnn2_valid=cnn2_valid,
+    cnn3=cnn3,
+    cnn5=cnn5,
+    resnet18=resnet18,
+    sensor_cnn=sensor_cnn,
+    char_lstm=char_lstm,
+    text_lstm=text_lstm,
+    transformer=transformer,
+)
 
 
-class Entry(NamedTuple):
-    """A model's factory, what its examples are, and which tasks it is for."""
+class Use(NamedTuple):
+    """What a model is for: what its examples are, and which tasks it fits."""
 
-    make: Callable[..., Model]
     examples: str = "numbers"  # or pictures, signals, tokens
     tasks: tuple[str, ...] = ("classification", "regression")
 
 
-MODELS: dict[str, Entry] = {
-    "linear": Entry(linear, tasks=("regression",)),
-    "softmax": Entry(softmax, tasks=("classification",)),
-    "mlp": Entry(mlp),
-    "quadratic": Entry(quadratic, tasks=("custom",)),
-    "cnn2": Entry(cnn2, "pictures"),
-    "cnn2_valid": Entry(cnn2_valid, "pictures"),
-    "cnn3": Entry(cnn3, "pictures"),
-    "cnn5": Entry(cnn5, "pictures"),
-    "resnet18": Entry(resnet18, "pictures", ("classification",)),
-    "sensor_cnn": Entry(sensor_cnn, "signals"),
-    "char_lstm": Entry(char_lstm, "tokens", ("classification", "next_character")),
-    "text_lstm": Entry(text_lstm, "tokens", ("classification",)),
-    "transformer": Entry(transformer, "tokens", ("classification", "next_character")),
+USES = {
+    "linear": Use(tasks=("regression",)),
+    "softmax": Use(tasks=("classification",)),
+    "quadratic": Use(tasks=("custom",)),
+    "cnn2": Use("pictures"),
+    "cnn2_valid": Use("pictures"),
+    "cnn3": Use("pictures"),
+    "cnn5": Use("pictures"),
+    "resnet18": Use("pictures", ("classification",)),
+    "sensor_cnn": Use("signals"),
+    "text_lstm": Use("tokens", ("classification",)),
 }
 
 
+def use_of(model: str | Callable[..., Model]) -> Use:
+    """What a model is for; of one that is not in the table, its first parameter says it, `tokens` or another.
+
+    >>> use_of("cnn2").examples, use_of("transformer").tasks
+    ('pictures', ('classification', 'next_character'))
+    """
+    if isinstance(model, str) and model in USES:
+        return USES[model]
+    return Use("tokens", ("classification", "next_character")) if MODELS.takes(model, "tokens") else Use()
+
+
 def named_model(
-    name: str,
+    name: str | Callable[..., Model],
     task: str,
     shape: Sequence[int],
     outputs: int,
@@ -50,41 +73,16 @@ def named_model(
     >>> named_model("cnn2", "classification", (28, 28), 10, options={"width": 16}).name
     'cnn 16-32, 1568-512-10'
     """
-    options = dict(options or {})
-    if name not in MODELS:
-        raise UserError(f"there is no model '{name}': {suggest(name, ['auto', *MODELS])}")
-    make, examples, tasks = MODELS[name]
-    fits = [other for other, entry in MODELS.items() if task in entry.tasks]
-    if task not in tasks:
-        raise UserError(f"model '{name}' does not fit a {task} federation; take {' or '.join(fits)}")
-    refuse_unknown(name, options)
-    if name == "quadratic":
-        return make(shape[0])
-    if examples != "tokens":
-        return make(shape, outputs, **options)
-    if len(shape) != 1 or not tokens:
-        raise UserError(f"model '{name}' takes sequences of tokens, whole numbers (length,); these are {tuple(shape)}")
-    measured = {"every": every} | ({"length": shape[0]} if name == "transformer" else {})
-    return make(tokens, outputs, **options, **({} if name == "text_lstm" else measured))
-
-
-def refuse_unknown(name: str, options: Iterable[str]) -> None:
-    """An error for an option that a model does not have."""
-    known = list(options_of(MODELS[name].make))
-    for option in options:
-        if option not in known:
-            tail = suggest(option, known) if known else "it has none"
-            raise UserError(f"model '{name}' has no option '{option}': {tail}")
-
-
-def options_of(make: Callable[..., Model]) -> dict[str, Any]:
-    """The options of a factory that are the user's to choose, with their defaults.
-
-    >>> options_of(mlp)
-    {'hidden': (128,)}
-    """
-    every = inspect.signature(make).parameters.items()
-    return {name: option.default for name, option in every if name not in _MEASURED}
-
-
-_MEASURED = ("shape", "outputs", "classes", "features", "tokens", "every", "length")  # the federation says
+    use, called = use_of(name), MODELS.name_of(name)
+    if task not in use.tasks:
+        fits = [other for other in MODELS if task in use_of(other).tasks]
+        raise UserError(f"model '{called}' does not fit a {task} federation; take {' or '.join(fits)}")
+    if use.examples == "tokens" and (len(shape) != 1 or not tokens):
+        raise UserError(
+            f"model '{called}' takes sequences of tokens, whole numbers (length,); these are {tuple(shape)}"
+        )
+    measures = {"every": every, "length": shape[0]} if use.examples == "tokens" else {}
+    given = {key: value for key, value in measures.items() if MODELS.takes(name, key)}
+    # A custom task has no outputs: its examples are the losses themselves.
+    first = (shape[0],) if task == "custom" else (tokens if use.examples == "tokens" else shape, outputs)
+    return MODELS.make(name, options or {}, *first, **given)

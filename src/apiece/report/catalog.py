@@ -11,8 +11,8 @@ from apiece.errors import UserError
 from apiece.experiment.build import federation_of, model_of
 from apiece.experiment.spec import make_spec
 from apiece.methods import CATALOG
-from apiece.methods.options import bind, options_of
-from apiece.models import objective
+from apiece.methods.bind import bind
+from apiece.models import Model, objective
 from apiece.protocol import Loss, Params
 
 
@@ -23,7 +23,7 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
     >>> model, rows[1]["name"], rows[1]["bytes_up"]
     ('softmax 64-10', 'fed_avg', 2600)
     """
-    chosen = {name: options_of(name) for name in (CATALOG if only is None else [only])}
+    chosen = {name: CATALOG.defaults(name) for name in (CATALOG if only is None else [only])}
     spec = make_spec({**(values or {}), "methods": {}})
     federation = federation_of(spec.data)
     model = model_of(spec.model, federation)
@@ -34,24 +34,24 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
     size = int(federation.train.sizes.max())
     rows = []
     for name, options in chosen.items():
-        text = inspect.getdoc(CATALOG[name]) or ""
-        spent = _costs(name, {}, federation.clients, loss, params, example, size)
-        rows.append({"name": name, "summary": text.splitlines()[0], "text": text.split(">>>")[0].strip(),
+        text = inspect.getdoc(CATALOG.find(name)) or ""
+        spent = _costs(name, {}, federation.clients, model, loss, params, example, size)
+        rows.append({"name": name, "summary": text.partition("\n")[0], "text": text.split(">>>")[0].strip(),
                      "options": options, **facts(text), **spent._asdict()})  # fmt: skip
     return rows, model.name
 
 
 def _costs(
-    name: str, given: dict[str, Any], clients: int, loss: Loss, params: Params, example: Any, size: int
+    name: str, given: dict[str, Any], clients: int, model: Model, loss: Loss, params: Params, example: Any, size: int
 ) -> Costs:
-    build, hyper = bind(name, loss, given, population=clients)
+    build, hyper = bind(name, loss, given, population=clients, model=model)
     try:
         return costs(build(hyper, 0), params, example, size)
     except UserError:
         # A split that needs a deeper model than this one: with the biases private, it fits any.
-        if "private" not in options_of(name) or given:
+        if "private" not in CATALOG.options(name) or given:
             raise
-        return _costs(name, {"private": "b"}, clients, loss, params, example, size)
+        return _costs(name, {"private": "b"}, clients, model, loss, params, example, size)
 
 
 FACTS = ("Solves", "Sent", "Kept", "Forgetting", "Guarantee", "Reference")
@@ -82,9 +82,4 @@ def sources() -> list[dict[str, Any]]:
     >>> sources()[0]["name"]
     'digits'
     """
-    rows = []
-    for name, make in SOURCES.items():
-        parameters = inspect.signature(make).parameters.values()
-        summary = (inspect.getdoc(make) or "").splitlines()[0]
-        rows.append({"name": name, "summary": summary, "options": {p.name: p.default for p in parameters}})
-    return rows
+    return SOURCES.rows()

@@ -169,7 +169,7 @@ def test_every_source_differs_for_another_seed(name):
     [
         (lambda: source("digit"), "unknown data 'digit': did you mean 'digits'"),
         (lambda: source("digits", alhpa=0.3), "no option 'alhpa': did you mean 'alpha'"),
-        (lambda: source("quadratics", clients=3), "it takes none"),
+        (lambda: source("quadratics", clients=3), "data 'quadratics' has no option 'clients': it has none"),
         (lambda: source("digits", partition="dirichlet"), "unknown partition 'dirichlet'"),
         (lambda: source("digits", partition="iid", alpha=0.3), "no option 'alpha'"),
         (lambda: source("digits", clients=1798), "1797 examples are too few"),

@@ -5,7 +5,7 @@ problem at once; `load` returns the federation or raises the first problem.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from apiece.data.load.read import Table
 from apiece.data.load.tables import tables_of
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError, suggest
+from apiece.registry import check_options, read_options
 
 TASKS = ("auto", "classification", "regression", "next_character")
 GAPS = ("fill", "refuse")
@@ -50,7 +51,17 @@ def load(path: str | os.PathLike[str], **options: Any) -> Federation:
     >>> federation.ids.tolist(), federation.classes, federation.features, federation.train.sizes.tolist()
     (['oslo', 'rome'], ('0', '1'), ('age',), [6, 6])
     """
-    return loaded(inspect(path, **options))
+    return loaded(inspect(path, **check_load_options(options)))
+
+
+def check_load_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `inspect`, each of which exists and is of its type; a wrong one is an error that names it.
+
+    >>> try: check_load_options({"lable": "sick"})
+    ... except UserError as error: print(error)
+    own data has no option 'lable': did you mean 'label'?
+    """
+    return check_options("own data", read_options(inspect, positional=1), options, "typed")
 
 
 def loaded(seen: Inspection) -> Federation:

@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 from apiece.methods import CATALOG
-from apiece.methods.options import SEARCH
 from apiece.report.catalog import FACTS, catalog
 
 
@@ -15,7 +14,7 @@ def page() -> str:
     >>> page().splitlines()[0]
     '# The methods'
     """
-    rows, _ = catalog()
+    rows = [row for row in catalog()[0] if row["name"] in CATALOG.own]
     model = next(row["bytes_up"] for row in rows if row["name"] == "fed_avg")
     lines = [
         "# The methods",
@@ -68,8 +67,9 @@ def _section(row: dict[str, Any]) -> list[str]:
     text = [f"- {line}" if line.partition(": ")[0] in FACTS else line for line in text]
     lines = [f"## {row['name']}", "", *text, ""]
     lines += ["| option | default | tuned over |", "| --- | --- | --- |"]
+    tuned = CATALOG.ranges(row["name"])
     for option, default in row["options"].items():
-        span = f"{SEARCH[option][0]:g} to {SEARCH[option][1]:g}, logarithmic" if option in SEARCH else ""
+        span = f"{tuned[option][0]:g} to {tuned[option][1]:g}, logarithmic" if option in tuned else ""
         lines.append(f"| `{option}` | {'' if default is None else default} | {span} |")
     arguments = row["text"].split("Args:")
     if len(arguments) > 1:

@@ -1,9 +1,8 @@
 """docs/ref-models.md, generated from the catalog: `make docs`."""
 
-import inspect
 from typing import Any
 
-from apiece.models.catalog import MODELS, options_of
+from apiece.models.catalog import MODELS, use_of
 
 ABOUT = """\
 `apiece compare --data fashion_mnist --model cnn2 -M width=16 -M hidden=[64]` takes a model by its name, with options
@@ -28,16 +27,15 @@ def rows() -> list[dict[str, Any]]:
     >>> [row["options"] for row in rows() if row["name"] == "cnn2"]
     [{'width': '32', 'hidden': '[512]'}]
     """
-    what = lambda make: (inspect.getdoc(make) or "").split("\n")[0].rstrip(".")
     return [
         {
-            "name": name,
-            "summary": what(make),
-            "examples": examples,
-            "tasks": list(tasks),
-            "options": {option: written(default) for option, default in options_of(make).items()},
+            "name": row["name"],
+            "summary": row["summary"].rstrip("."),
+            "examples": use_of(row["name"]).examples,
+            "tasks": list(use_of(row["name"]).tasks),
+            "options": {option: written(default) for option, default in row["options"].items()},
         }
-        for name, (make, examples, tasks) in MODELS.items()
+        for row in MODELS.rows()
     ]
 
 
@@ -49,7 +47,7 @@ def page() -> str:
     """
     lines = ["# Models", "", "Generated from the code by `make docs`; do not edit.", "", ABOUT, ""]
     lines += ["| name | what it is | examples | tasks | options |", "| --- | --- | --- | --- | --- |"]
-    for row in rows():
+    for row in (row for row in rows() if row["name"] in MODELS.own):
         tasks = ", ".join(task.replace("_", " ") for task in row["tasks"])
         options = ", ".join(f"`{name}` {value}" for name, value in row["options"].items())
         lines.append(f"| `{row['name']}` | {row['summary']} | {row['examples']} | {tasks} | {options} |")
