@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from apiece.report.run import read_run
 from fake_runs import fake_run
 
 from apiece.errors import UserError
 from apiece.report import write_report
 from apiece.report.findings import rivals, separate
 from apiece.report.numbers import fixed
-from apiece.report.run import read_run
 
 EVIL = "<script>alert(1)</script>"
 NINE = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "fed_clup")

@@ -5,11 +5,11 @@ import os
 
 import pyarrow.parquet as parquet
 import pytest
+from apiece.report.run import read_run
 
 from apiece import compare
 from apiece.data import source
 from apiece.report import write_report
-from apiece.report.run import read_run
 
 pytestmark = [
     pytest.mark.slow,

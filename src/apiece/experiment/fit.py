@@ -13,7 +13,7 @@ from apiece.engines.contact import key_of, keys, model_in_use
 from apiece.engines.simulation.base import Run, Simulation
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import record, trial
+from apiece.experiment import measure, trial
 from apiece.experiment.spec import ModelSpec, make_spec
 from apiece.models import Objective, accept
 from apiece.protocol import Data, Method, Params
@@ -64,7 +64,7 @@ class Fit:
         """The metrics of training clients on validation and test, and of new clients on test."""
         splits = setup.held_out(self.engine, self.place)
         judged, arrays = trial.judge(self.engine, self.place, self.run, splits)
-        return record.metrics(self.place, trial.Outcome(judged, arrays, self.curve, self.costs))
+        return measure.metrics(self.place, trial.Outcome(judged, arrays, self.curve, self.costs))
 
     def _number(self, client_id: str) -> int:
         found = np.flatnonzero(self.place.ids == str(client_id))
