@@ -5,13 +5,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from apiece.report.charts import Curve, Series, Strip, curves_svg, gains_svg, sizes_svg
 from fake_runs import fake_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apiece.errors import UserError
 from apiece.report import write_picture
+from apiece.report.curves import Curve, curves_svg
+from apiece.report.gains import Strip, gains_svg
+from apiece.report.sizes import Series, sizes_svg
 from apiece.report.svg import axis_over, tag
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from apiece.report.run import read_run
 from fake_runs import fake_run
 
 from apiece.errors import UserError
 from apiece.report import write_report
-from apiece.report.findings import rivals, separate
 from apiece.report.numbers import fixed
 
 EVIL = "<script>alert(1)</script>"
@@ -124,22 +122,6 @@ def test_methods_are_ordered_by_test_result(tmp_path):
     assert [text.index(f"{name} {fixed(np.mean(scores[name]))} ± ") for name in order[1:]] == sorted(
         text.index(f"{name} {fixed(np.mean(scores[name]))} ± ") for name in order[1:]
     )
-
-
-def test_steady_seeds_do_not_tell_methods_apart_that_differ_by_one_test_example(tmp_path):
-    fake_run(tmp_path)
-    run = read_run(tmp_path)
-    best, other = run.ordered()[:2]
-    steady = {"seeds": [{"seed": s, "metrics": {"test": {"accuracy": {"mean_weighted": 0.9}}}} for s in range(3)]}
-    worse = {"seeds": [{"seed": s, "metrics": {"test": {"accuracy": {"mean_weighted": 0.89}}}} for s in range(3)]}
-    record = {**run.record, "methods": {best: {**run.methods[best], **steady}, other: {**run.methods[other], **worse}}}
-    score = np.full(12, 0.9)
-    alike = run.clients[best]._replace(score=score, new=np.zeros(12, bool), test=np.full(12, 10.0))
-    one_less = alike._replace(score=score - 0.12 * (np.arange(12) == 3))
-    everywhere = alike._replace(score=score - 0.01 - 0.001 * (np.arange(12) % 2))
-    for theirs, apart in ((one_less, False), (everywhere, True)):
-        asked = run._replace(record=record, clients={best: alike, other: theirs})
-        assert separate(rivals(asked)[other]) == apart
 
 
 def test_one_seed_has_no_interval_and_says_so(tmp_path):

@@ -7,7 +7,7 @@ import pydantic
 
 from apiece.errors import UserError
 from apiece.experiment.ranking import chosen_candidate, count_beside_local, mean_costs, rank
-from apiece.experiment.record import FORMAT, Candidate, MethodRecord, Record
+from apiece.experiment.record import FORMAT, Record
 from apiece.experiment.tables import means_of_clients, read_table
 from apiece.files import read_json, write_json
 
@@ -93,13 +93,15 @@ def read_record(folder: str | Path) -> Record:
     run.require_finished()
     values = read_json(run.record)
     _refuse_later(run.record, values)
+    first = values.get("format", 1) == 1
     try:
-        return Record.model_validate(_with_ranking(run, values) if values.get("format", 1) == 1 else values)
+        record = Record.model_validate(_blank(values) if first else values)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
         raise UserError(f"{run.record} is damaged: '{key}': {problem['msg'].lower()}; delete it and resume to make it "
                         "again") from None  # fmt: skip
+    return _judged(run, record) if first else record
 
 
 def _refuse_later(path: Path, values: Any) -> None:
@@ -119,17 +121,29 @@ def _writer(values: dict[str, Any]) -> str:
     return f"apiece {version}" if version else "another version of apiece"
 
 
-def _with_ranking(run: RunFolder, values: dict[str, Any]) -> dict[str, Any]:
-    """A record of format 1, which left to the report what is judged now: the table of clients tells the same."""
+def _blank(values: dict[str, Any]) -> dict[str, Any]:
+    """A record of format 1 with room for what it lacks."""
+    nothing: dict[str, Any] = {"chosen": None, "costs": {}, "beside_local": None}
+    methods = values["methods"]
+    if isinstance(methods, dict):
+        methods = {name: {**nothing, **one} if isinstance(one, dict) else one for name, one in methods.items()}
+    ranking = {"metric": "", "higher": False, "order": [], "diverged": [], "behind": {}, "by_validation": None,
+               "beside_local": None}  # fmt: skip
+    return {**values, "format": FORMAT, "methods": methods, "ranking": ranking}
+
+
+def _judged(run: RunFolder, record: Record) -> Record:
+    """A record of format 1 with what was left to the report then: the table of clients tells the same as ever."""
     clients = means_of_clients(read_table(run.clients))
+    if lost := [name for name in record.methods if name not in clients]:
+        raise UserError(f"{run.clients} has no rows of method '{lost[0]}'; delete it and resume to make it again")
     methods = {}
-    for name, given in values["methods"].items():
-        tuning = [Candidate.model_validate(one) for one in given["tuning"]]
+    for name, method in record.methods.items():
         added = {
-            "chosen": chosen_candidate(tuning),
-            "costs": mean_costs([one["costs"] for one in given["seeds"]]),
+            "chosen": chosen_candidate(method.tuning),
+            "costs": mean_costs([one.costs for one in method.seeds]),
             "beside_local": count_beside_local(clients[name]),
         }
-        methods[name] = MethodRecord.model_validate({**given, **added})
-    ranking = rank(values["federation"]["task"], methods, clients)
-    return {**values, "format": FORMAT, "methods": methods, "ranking": ranking}
+        methods[name] = method.model_copy(update=added)
+    ranking = rank(record.federation.task, methods, clients)
+    return record.model_copy(update={"methods": methods, "ranking": ranking})

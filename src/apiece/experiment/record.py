@@ -2,7 +2,7 @@
 show it, and nobody computes anything from it that it does not hold."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 from pydantic_core import CoreSchema, core_schema
@@ -27,7 +27,7 @@ Amount = Annotated[int | float, pydantic.BeforeValidator(_number), pydantic.With
 class Entry(pydantic.BaseModel):
     """A part of the record. Keys that this version does not know are kept: a later one may have added them."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="allow")
+    model_config = pydantic.ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
 
 class Ends(Entry):
@@ -89,6 +89,7 @@ class SeedRecord(Entry):
 
     seed: int
     metrics: Metrics
+    """Part (validation, test, new_clients), metric, statistic over clients; a pooled metric is a single number."""
     costs: dict[str, Amount]
 
 
@@ -130,7 +131,7 @@ class Harm(Entry):
 class Diverged(Entry):
     """There is no comparison with `local`: one of the two diverged."""
 
-    diverged: Literal[True]
+    diverged: bool
 
 
 class BesideLocal(Entry):
@@ -148,11 +149,16 @@ class MethodRecord(Entry):
     tuning: list[Candidate]
     seeds: list[SeedRecord]
     summary: Summary
+    """The metrics of the seeds, with an interval over them in place of each number."""
     newcomers: Newcomers | None
     hurt: Harm | Diverged | None
+    """Against `local`; null for `local` itself, and without it."""
     against: dict[str, Doubted | None]
-    chosen: int | None  # which candidate won on validation; None: there was nothing to choose from
-    costs: dict[str, Amount]  # means over seeds; of memory the peak
+    """The paired difference in weighted test error to each baseline, in points; positive: worse."""
+    chosen: int | None
+    """Which candidate has the least validation loss; null: there was nothing to choose from."""
+    costs: dict[str, Amount]
+    """Means over seeds; of memory the peak."""
     beside_local: BesideLocal | None
 
     @property
@@ -181,13 +187,20 @@ class Gap(Entry):
 class Ranking(Entry):
     """The methods by their weighted test score, and how sure that order is."""
 
-    metric: str  # what they are ranked by: "accuracy" or "error"
-    higher: bool  # whether more of it is better
-    order: list[str]  # every method, best first; diverged ones last
-    diverged: list[str]  # those without a test score, in the order of the spec
-    behind: dict[str, Gap]  # of those with a score, all but the best
-    by_validation: str | None  # whom validation loss alone would choose; None: there is no choice
-    beside_local: str | None  # the best that can be compared with training alone
+    metric: str
+    """What they are ranked by: "accuracy" or "error"."""
+    higher: bool
+    """Whether more of it is better."""
+    order: list[str]
+    """Every method, best first; diverged ones last."""
+    diverged: list[str]
+    """Those without a test score, in the order of the spec."""
+    behind: dict[str, Gap]
+    """Of those with a score, all but the best."""
+    by_validation: str | None
+    """Whom validation loss alone would choose, of those with a test score; null: fewer than two have a loss."""
+    beside_local: str | None
+    """The best that can be compared with training alone."""
 
     @property
     def scored(self) -> list[str]:
@@ -196,13 +209,16 @@ class Ranking(Entry):
 
 
 class Record(Entry):
-    """All that a comparison found. `plain` gives what record.json holds, `Record.model_validate` reads it."""
+    """All that a comparison found: what record.json holds."""
 
     format: int
+    """Of this file; raised when a key goes or changes its meaning, not when one is added."""
     environment: Environment
     revision: str | None
+    """The git revision of the working folder."""
     # Plain values: a record can be read where a method of somebody's own, which its spec names, is not installed.
     spec: dict[str, Any]
+    """The resolved spec, as in spec.toml."""
     model: str
     federation: Federated
     methods: dict[str, MethodRecord]
