@@ -1,4 +1,7 @@
-"""Run folders as an experiment leaves them, made of random numbers: small, quick, and as odd as a test needs."""
+"""Run folders made of random numbers: small, quick, and as odd as a test needs.
+
+Their records are of format 1, before there was a ranking: who reads them makes it from the table of clients.
+"""
 
 import json
 from pathlib import Path

@@ -1,5 +1,6 @@
 """The page: true to the record, whole, self-contained, and safe whatever the clients are called."""
 
+import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,10 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runs import fake_run
+from rich.console import Console
 
 from apiece.errors import UserError
+from apiece.experiment import read_record
 from apiece.report import write_report
 from apiece.report.numbers import fixed
+from apiece.report.story import read_story
+from apiece.report.tables import results
+from apiece.report.terminal import comparison
 
 EVIL = "<script>alert(1)</script>"
 NINE = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "fed_clup")
@@ -122,6 +128,17 @@ def test_methods_are_ordered_by_test_result(tmp_path):
     assert [text.index(f"{name} {fixed(np.mean(scores[name]))} ± ") for name in order[1:]] == sorted(
         text.index(f"{name} {fixed(np.mean(scores[name]))} ± ") for name in order[1:]
     )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_terminal_and_page_have_the_order_of_the_record(case, tmp_path):
+    fake_run(tmp_path, **CASES[case])
+    record = read_record(tmp_path)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(comparison(record))
+    names = [line.split()[0] for line in console.export_text().splitlines() if line.strip()]
+    assert [name for name in names if name in record.methods][: len(record.methods)] == record.ranking.order
+    assert [row[0] for row in results(read_story(tmp_path)).rows] == record.ranking.order
 
 
 def test_one_seed_has_no_interval_and_says_so(tmp_path):

@@ -20,11 +20,12 @@ class Metric(NamedTuple):
     places: int | None  # after the point; None: as the interval demands
 
 
-METRICS = {
-    "classification": Metric("accuracy", "accuracy", "%", 100.0, True, 1),
-    "next_character": Metric("accuracy", "accuracy", "%", 100.0, True, 1),
-    "regression": Metric("error", "mean squared error", "", 1.0, False, None),
-    "custom": Metric("error", "loss", "", 1.0, False, None),
+# What a task's score is called, its unit, what to multiply it with, and places after the point.
+WORDS = {
+    "classification": ("accuracy", "%", 100.0, 1),
+    "next_character": ("accuracy", "%", 100.0, 1),
+    "regression": ("mean squared error", "", 1.0, None),
+    "custom": ("loss", "", 1.0, None),
 }
 
 
@@ -39,7 +40,8 @@ class Story(NamedTuple):
     @property
     def metric(self) -> Metric:
         """The score that the report is about."""
-        return METRICS[self.record.federation.task]
+        label, unit, factor, places = WORDS[self.record.federation.task]
+        return Metric(self.record.ranking.metric, label, unit, factor, self.record.ranking.higher, places)
 
     @property
     def methods(self) -> dict[str, MethodRecord]:
