@@ -134,7 +134,7 @@ def test_methods_are_ordered_by_test_result(tmp_path):
 def test_terminal_and_page_have_the_order_of_the_record(case, tmp_path):
     fake_run(tmp_path, **CASES[case])
     record = read_record(tmp_path)
-    console = Console(width=80, record=True, file=io.StringIO())
+    console = Console(width=120, record=True, file=io.StringIO())
     console.print(comparison(record))
     names = [line.split()[0] for line in console.export_text().splitlines() if line.strip()]
     assert [name for name in names if name in record.methods][: len(record.methods)] == record.ranking.order
