@@ -57,10 +57,8 @@ with tempfile.TemporaryDirectory() as temporary:
     ordered = sorted(gains, key=lambda client: -np.mean(gains[client]))
     for client in (*ordered[:3], *ordered[-3:]):
         print(f"{client} gains {np.mean(gains[client]):+.1f} points over training alone")
-    hurt = found.record["methods"]["ditto"]["hurt"]
-    print(
-        f"hurt: {100 * hurt['hurt_expected']:.0f} % of the hospitals expected, {100 * hurt['hurt_proved']:.0f} % proved"
-    )
+    harm = found.record.methods["ditto"].harm
+    print(f"hurt: {100 * harm.hurt_expected:.0f} % of the hospitals expected, {100 * harm.hurt_proved:.0f} % proved")
 
     page = apiece.report.write_report(folder / "run")
     print(f"the whole story: {page.name}, {page.stat().st_size // 1000} kB, opens offline")

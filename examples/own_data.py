@@ -34,8 +34,9 @@ with tempfile.TemporaryDirectory() as folder:
     # From the file, straight into a comparison.
     found = apiece.compare(table, ["rtfa"], rounds=30, seeds=1, out=Path(folder, "run"),
                            data_options={"client": "clinic", "label": "ill"})  # fmt: skip
-    for method, values in found.record["methods"].items():
-        print(f"{method:8} test accuracy {values['summary']['test']['accuracy']['mean_weighted']['mean']:.3f}")
+    for name, method in found.record.methods.items():
+        accuracy = method.statistic("test", "accuracy", "mean_weighted")
+        print(f"{name:8} test accuracy {accuracy.mean:.3f}")
 
     # The same rows as a federation that opens memory-mapped, with two clinics kept as new clients.
     federation = apiece.data.load(table, client="clinic", label="ill").hold_out_clients(0.2)

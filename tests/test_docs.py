@@ -1,6 +1,7 @@
 """The generated page is current, and the pages' links lead somewhere."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from apiece.methods import CATALOG
 from apiece.report.catalog import FACTS, facts
 from apiece.report.reference.methods import page
 from apiece.report.reference.models import page as models_page
+from apiece.report.reference.record import schema
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -22,6 +24,10 @@ def test_the_catalog_page_is_what_the_catalog_says():
 
 def test_the_page_of_models_is_what_their_factories_say():
     assert (ROOT / "docs/ref-models.md").read_text(encoding="utf-8") == models_page(), "run: make docs"
+
+
+def test_the_schema_of_the_record_is_what_its_types_say():
+    assert json.loads((ROOT / "docs/record.schema.json").read_text(encoding="utf-8")) == schema(), "run: make docs"
 
 
 @pytest.mark.parametrize("name", CATALOG)

@@ -3,6 +3,7 @@
 import math
 
 import experiment_runs
+import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +11,7 @@ from experiment_runs import DATA, SMALL, models_of, numbers_of, record_of, run
 
 from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
-from apiece.experiment import Spec, compare, make_spec, read_values, resume, run_spec
+from apiece.experiment import Spec, compare, fit, make_spec, read_values, resume, run_spec
 from apiece.files import new_folder, read_arrays
 from apiece.report import write_report
 
@@ -287,6 +288,22 @@ def test_personal_models_are_read_back_by_client(small_run, federation):
     assert (model["w"] == arrays["personal/w"][row]).all() and model["b"].shape == (10,)
     with pytest.raises(UserError, match="no personal model of client 'nobody'"):
         found.personal("ditto", "nobody")
+    with pytest.raises(UserError, match="no models of 'ditto' with seed 9 were kept"):
+        found.personal("ditto", name, seed=9)
+
+
+def test_personal_models_of_a_run_and_of_fit_are_the_same_tree(tmp_path):
+    """A model with a tree of its own: dictionaries inside of dictionaries."""
+    plan = {"rounds": 2, "evaluate_every": 1}
+    values = {"data": DATA, "model": {"name": "mlp", "hidden": [5]}, "train": plan, "baselines": False, "tune": 1,
+              "seeds": [3], "methods": {"ditto": {"steps": 2}}}  # fmt: skip
+    found = run(values, tmp_path / "run")
+    federation = experiment_runs.federation()
+    fitted = fit("ditto", found.place.model, federation, seed=3, options={"steps": 2}, **plan)
+    for name in (str(federation.ids[2]), str(federation.new.ids[0])):
+        kept, here = found.personal("ditto", name), fitted.personal(name)
+        assert jax.tree.structure(kept) == jax.tree.structure(here)
+        jax.tree.map(np.testing.assert_array_equal, kept, here)
 
 
 def test_methods_that_diverged_are_null_and_not_hidden(tmp_path):

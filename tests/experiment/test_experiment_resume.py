@@ -10,7 +10,7 @@ from experiment_runs import SMALL, content_of, federation, make_once, models_of,
 from apiece import files
 from apiece.data import digits
 from apiece.errors import UserError
-from apiece.experiment import compare, record, resume
+from apiece.experiment import compare, machine, resume, tables
 
 SPEC = {**SMALL, "seeds": [0], "baselines": False, "methods": {"ditto": {"lam": 0.5}, "scaffold": {}}}
 # What is written, in this order; a checkpoint after every round but the last.
@@ -44,7 +44,7 @@ def photographed(place):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "replacing", replacing)
-        patch.setattr(record, "replacing", replacing)
+        patch.setattr(tables, "replacing", replacing)
         run(SPEC, place / "run")
     assert written == FILES
 
@@ -89,10 +89,10 @@ def test_a_kill_before_the_spec_leaves_no_run(snapshots, tmp_path):
 def test_resuming_a_finished_run_changes_nothing(snapshots, tmp_path, monkeypatch):
     shutil.copytree(snapshots / "run", tmp_path / "run")
     before = content_of(tmp_path / "run")
-    monkeypatch.setattr(record, "revision", lambda: "another revision")
+    monkeypatch.setattr(machine, "revision", lambda: "another revision")
     found = resume(tmp_path / "run")
     assert content_of(tmp_path / "run") == before
-    assert found.record == json.loads(before["record.json"])
+    assert found.record.plain() == json.loads(before["record.json"])
     assert list(found.trials["ditto"]) == [0]
 
 
@@ -105,7 +105,7 @@ def test_tables_that_were_lost_are_written_again(snapshots, tmp_path):
 
 
 def test_resume_accepts_a_path_as_text(snapshots):
-    assert resume(str(snapshots / "run")).record == record_of(snapshots / "run")
+    assert resume(str(snapshots / "run")).record.plain() == record_of(snapshots / "run")
 
 
 @pytest.mark.parametrize(("at", "name"), [(5, "ditto-0.safetensors"), (8, "ditto-0-done.safetensors"),

@@ -1,6 +1,7 @@
 """New clients by how many examples they bring: judged by every trial, kept with it, and told in the record."""
 
 import io
+import math
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from experiment_runs import SMALL, federation, record_of, run
 from rich.console import Console
 
 from apiece.errors import UserError
-from apiece.experiment import Spec, checkpoint, make_spec
+from apiece.evaluate import Interval
+from apiece.experiment import Spec, checkpoint, make_spec, read_record
 from apiece.experiment import build as setup
+from apiece.experiment.record import Newcomers
 from apiece.report.terminal import comparison
 
 
@@ -56,11 +59,14 @@ def test_numbers_of_examples_are_positive():
         make_spec({"train": {"newcomer_examples": [0]}})
 
 
-def test_the_terminal_shows_them_within_eighty_columns(record):
-    many = {"examples": [*range(1, 8), 1000], "clients": 5, "accuracy": [{"mean": 1.0, "half_width": None}] * 8}
-    wide = {**record, "methods": {n: {**m, "newcomers": many} for n, m in record["methods"].items()}}
-    wide["methods"]["dynamic_lambda"] = wide["methods"]["ditto"]
-    for one, last in ((record, record["methods"]["local"]["newcomers"]["examples"][-1]), (wide, 1000)):
+def test_the_terminal_shows_them_within_eighty_columns(small_run):
+    found = read_record(small_run)
+    many = Newcomers(examples=[*range(1, 8), 1000], clients=5, accuracy=[Interval(1.0, *[math.nan] * 3)] * 8)
+    methods = {n: m.model_copy(update={"newcomers": many}) for n, m in found.methods.items()}
+    methods["dynamic_lambda"] = methods["ditto"]
+    ranking = found.ranking.model_copy(update={"order": [*found.ranking.order, "dynamic_lambda"]})
+    wide = found.model_copy(update={"methods": methods, "ranking": ranking})
+    for one, last in ((found, found.methods["local"].newcomers.examples[-1]), (wide, 1000)):
         console = Console(width=80, record=True, file=io.StringIO())
         console.print(comparison(one))
         text = console.export_text()

@@ -1,4 +1,7 @@
-"""Run folders as an experiment leaves them, made of random numbers: small, quick, and as odd as a test needs."""
+"""Run folders made of random numbers: small, quick, and as odd as a test needs.
+
+Their records are of format 1, before there was a ranking: who reads them makes it from the table of clients.
+"""
 
 import json
 from pathlib import Path
@@ -54,11 +57,12 @@ def fake_run(
             "against": {},
         }
     record = {
-        "environment": {"python": "3.11.0", "packages": {"jax": "0.10.2"}, "devices": ["cpu:cpu"]},
+        "environment": {"python": "3.11.0", "platform": "Linux", "packages": {"jax": "0.10.2"}, "devices": ["cpu:cpu"]},
         "revision": None,
         "spec": {"data": {"source": f"data/{name}.csv"}, "train": {"rounds": 30}, "seeds": [*range(seeds)], "tune": 2},
         "model": "softmax 4-2",
         "federation": {"name": name, "task": task, "clients": clients, "new_clients": new,
+                       "examples": {"train": int(sizes.sum()), "validation": 9, "test": TESTS * (clients + new)},
                        "train_examples_per_client": {"min": 1, "median": 9.0, "max": 99}},
         "methods": found,
         "notes": [],

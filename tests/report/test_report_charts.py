@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from apiece.errors import UserError
 from apiece.report import write_picture
-from apiece.report.charts import Curve, Series, Strip, curves_svg, gains_svg, sizes_svg
+from apiece.report.curves import Curve, curves_svg
+from apiece.report.gains import Strip, gains_svg
+from apiece.report.sizes import Series, sizes_svg
 from apiece.report.svg import axis_over, tag
 
 SVG = "{http://www.w3.org/2000/svg}"

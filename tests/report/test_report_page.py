@@ -1,5 +1,6 @@
 """The page: true to the record, whole, self-contained, and safe whatever the clients are called."""
 
+import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runs import fake_run
+from rich.console import Console
 
 from apiece.errors import UserError
+from apiece.experiment import read_record
 from apiece.report import write_report
-from apiece.report.findings import rivals, separate
 from apiece.report.numbers import fixed
-from apiece.report.run import read_run
+from apiece.report.story import read_story
+from apiece.report.tables import results
+from apiece.report.terminal import comparison
 
 EVIL = "<script>alert(1)</script>"
 NINE = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "fed_clup")
@@ -126,20 +130,15 @@ def test_methods_are_ordered_by_test_result(tmp_path):
     )
 
 
-def test_steady_seeds_do_not_tell_methods_apart_that_differ_by_one_test_example(tmp_path):
-    fake_run(tmp_path)
-    run = read_run(tmp_path)
-    best, other = run.ordered()[:2]
-    steady = {"seeds": [{"seed": s, "metrics": {"test": {"accuracy": {"mean_weighted": 0.9}}}} for s in range(3)]}
-    worse = {"seeds": [{"seed": s, "metrics": {"test": {"accuracy": {"mean_weighted": 0.89}}}} for s in range(3)]}
-    record = {**run.record, "methods": {best: {**run.methods[best], **steady}, other: {**run.methods[other], **worse}}}
-    score = np.full(12, 0.9)
-    alike = run.clients[best]._replace(score=score, new=np.zeros(12, bool), test=np.full(12, 10.0))
-    one_less = alike._replace(score=score - 0.12 * (np.arange(12) == 3))
-    everywhere = alike._replace(score=score - 0.01 - 0.001 * (np.arange(12) % 2))
-    for theirs, apart in ((one_less, False), (everywhere, True)):
-        asked = run._replace(record=record, clients={best: alike, other: theirs})
-        assert separate(rivals(asked)[other]) == apart
+@pytest.mark.parametrize("case", CASES)
+def test_terminal_and_page_have_the_order_of_the_record(case, tmp_path):
+    fake_run(tmp_path, **CASES[case])
+    record = read_record(tmp_path)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(comparison(record))
+    names = [line.split()[0] for line in console.export_text().splitlines() if line.strip()]
+    assert [name for name in names if name in record.methods][: len(record.methods)] == record.ranking.order
+    assert [row[0] for row in results(read_story(tmp_path)).rows] == record.ranking.order
 
 
 def test_one_seed_has_no_interval_and_says_so(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 from apiece import compare
 from apiece.data import source
 from apiece.report import write_report
-from apiece.report.run import read_run
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,18 +36,17 @@ def test_a_run_tells_of_every_client_and_of_newcomers_for_every_method(name, tmp
     methods = {"ditto": {"lr": lr}, "local": {"lr": lr}, "fed_avg": {"lr": lr}, "ftfa": {"lr": lr, "tune_lr": lr}}
     how = dict(rounds=2, seeds=1, tune=1, out=tmp_path / "run", model=model, model_options=sizes)
     found = compare(federation, methods, **how)
-    assert found.record["methods"].keys() == methods.keys()
+    assert found.record.methods.keys() == methods.keys()
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    run = read_run(tmp_path / "run")
     table = parquet.read_table(tmp_path / "run" / "clients.parquet").to_pylist()
-    trained = found.record["federation"]["clients"]
-    for method, told in found.record["methods"].items():
+    trained = found.record.federation.clients
+    for method, told in found.record.methods.items():
         gains = [row["gain_over_local"] for row in table if row["method"] == method and not row["new"]]
         assert len(gains) == trained and all(map(math.isfinite, gains)), method
         if method != "local":
-            assert 0 <= told["hurt"]["hurt_proved"] <= 1 and 0 <= told["hurt"]["hurt_expected"] <= 1, method
+            assert 0 <= told.harm.hurt_proved <= 1 and 0 <= told.harm.hurt_expected <= 1, method
         if name != "hospitals":  # there are four, and all of them train
-            examples, scores = run.newcomers(method)
-            assert len(examples) > 1 and all(math.isfinite(score["mean"]) for score in scores), method
+            late = told.newcomers
+            assert len(late.examples) > 1 and all(math.isfinite(score.mean) for score in late.scores), method
         assert method in page
     assert ("newcomers" in page) == (name != "hospitals")

@@ -182,7 +182,7 @@ def _finish(found: Any, as_json: bool) -> None:
     from apiece.report import write_report
 
     write_report(found.folder)
-    show_result(found.record, as_json, show.comparison(found.record))
+    show_result(found.record.plain(), as_json, show.comparison(found.record))
     err.print(f"[dim]wrote[/] {escape(str(found.folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
 
 
@@ -191,6 +191,9 @@ def _resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        hint = f"continue with: apiece resume {folder}" if (folder / "spec.toml").exists() else "nothing was written"
+        from apiece.experiment import RunFolder
+
+        begun = RunFolder(folder).spec.exists()
+        hint = f"continue with: apiece resume {folder}" if begun else "nothing was written"
         err.print(f"\nstopped; {escape(hint)}", soft_wrap=True)
         raise typer.Exit(130) from None

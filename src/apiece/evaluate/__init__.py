@@ -1,7 +1,8 @@
 """What a run says about its clients: NumPy arrays in, numbers with their doubt out.
 
 `per_client` turns per-example outcomes into one number for each client, `summarize` turns those into the table's
-columns, `interval` and `paired_interval` speak over seeds, `hurt` says who is worse off than alone.
+columns, `interval` and `paired_interval` speak over seeds, `hurt` says who is worse off than alone, `ranked` and
+`gap_to_best` who is best and by how much.
 """
 
 from apiece.evaluate.binary import (
@@ -16,6 +17,7 @@ from apiece.evaluate.binary import (
 from apiece.evaluate.clients import per_client, sizes_of
 from apiece.evaluate.hurt import Hurt, hurt
 from apiece.evaluate.metrics import Interval, interval, paired_interval, r2, summarize
+from apiece.evaluate.ranking import excludes_tie, gap_to_best, half_over_clients, ranked
 from apiece.evaluate.regression import has_variance, r2_per_client, rmse, rmse_per_client
 from apiece.evaluate.tasks import binary_metrics, regression_metrics
 
@@ -25,7 +27,10 @@ __all__ = [
     "auc",
     "binary_metrics",
     "binary_per_client",
+    "excludes_tie",
     "false_accepts",
+    "gap_to_best",
+    "half_over_clients",
     "has_both_classes",
     "has_variance",
     "hurt",
@@ -34,6 +39,7 @@ __all__ = [
     "per_client",
     "r2",
     "r2_per_client",
+    "ranked",
     "rates",
     "regression_metrics",
     "rmse",

@@ -2,6 +2,9 @@
 
 from apiece.experiment.compare import Comparison, compare, resume, run_spec
 from apiece.experiment.fit import Fit, fit
+from apiece.experiment.folder import RunFolder, read_record
+from apiece.experiment.record import Record
 from apiece.experiment.spec import Spec, make_spec, read_values
 
-__all__ = ["Comparison", "Fit", "Spec", "compare", "fit", "make_spec", "read_values", "resume", "run_spec"]
+__all__ = ["Comparison", "Fit", "Record", "RunFolder", "Spec", "compare", "fit", "make_spec", "read_record",
+           "read_values", "resume", "run_spec"]  # fmt: skip

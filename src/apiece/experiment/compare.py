@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from apiece import files
@@ -13,14 +14,18 @@ from apiece.data import SOURCES, Federation
 from apiece.engines.engine import Engine
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import checkpoint, record, tune
+from apiece.experiment import checkpoint, machine, measure, ranking, tables, tune
+from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome, judge
+from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
-from apiece.experiment.record import Trials
-from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
+from apiece.experiment.record import FORMAT as RECORD_FORMAT
+from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
+from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values, to_toml
 from apiece.experiment.train import train
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
+from apiece.protocol import Params
 
 FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
@@ -30,20 +35,24 @@ Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, round
 class Comparison:
     """The result: the record (as in record.json), where it lies, and every trial's outcome."""
 
-    record: dict[str, Any]
+    record: Record
     folder: Path
     trials: Trials
     place: setup.Arena
 
-    def personal(self, method: str, client: str, seed: int | None = None) -> dict[str, np.ndarray]:
-        """One client's own model under a method, by parameter path."""
-        seed = self.record["spec"]["seeds"][0] if seed is None else seed
-        with files.opened(self.folder / "models" / f"{method}-{seed}.safetensors") as (get, names, about):
-            if client not in about["clients"]:
-                raise UserError(f"no personal model of client '{client}' was kept for {method}")
-            row = about["clients"].index(client)
-            mine = {name: get(name, row, row + 1)[0] for name in names if name.startswith("personal")}
-        return {name.removeprefix("personal/"): value for name, value in mine.items()}
+    def personal(self, method: str, client_id: str, seed: int | None = None) -> Params:
+        """The model of one client under a method, by the client's id; of the first seed, unless one is given."""
+        seed = self.record.spec["seeds"][0] if seed is None else seed
+        path = RunFolder(self.folder).models(method, seed)
+        if not path.exists():
+            raise UserError(f"no models of '{method}' with seed {seed} were kept: there is no {path}")
+        with files.opened(path) as (get, names, about):
+            if client_id not in about["clients"]:
+                raise UserError(f"no personal model of client '{client_id}' was kept for {method}")
+            row = about["clients"].index(client_id)
+            mine = {name: get(name, row, row + 1)[0] for name in names if name.split("/")[0] == "personal"}
+        like = jax.eval_shape(self.place.model.init, jax.random.key(0))
+        return files.unflattened("personal", like, mine)
 
 
 def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, fresh: bool = True) -> Comparison:
@@ -55,8 +64,8 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
-    files.write_json(out / "checkpoints" / "federation.json", fingerprint(place))
-    with files.replacing(out / "spec.toml") as temporary:
+    files.write_json(RunFolder(out).fingerprint, fingerprint(place))
+    with files.replacing(RunFolder(out).spec) as temporary:
         temporary.write_text(to_toml(resolved), encoding="utf-8")
     return _go(spec, place, out, watch)
 
@@ -69,11 +78,11 @@ def resume(out: str | Path, watch: Watch = lambda what, done, total: None) -> Co
     'no-such-run' is not a run folder: it has no spec.toml
     """
     out = Path(out)
-    if not (out / "spec.toml").exists():
-        raise UserError(f"'{out}' is not a run folder: it has no spec.toml")
-    spec = make_spec(read_values(out / "spec.toml"), str(out / "spec.toml"))
+    written, known = RunFolder(out).spec, RunFolder(out).fingerprint
+    if not written.exists():
+        raise UserError(f"'{out}' is not a run folder: it has no {written.name}")
+    spec = make_spec(read_values(written), str(written))
     place = setup.check(spec)
-    known = out / "checkpoints" / "federation.json"
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
@@ -108,14 +117,15 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
             notes += [f"{name}, seed {seed}: {note}"] if (note := trials[name][seed].note) else []
         if chosen["validation_loss"] is None and len(tuning[name]) > 1:
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
-    written = [out / name for name in ("rounds.parquet", "clients.parquet", "record.json")]
-    if all(path.exists() for path in written):  # finished before: where and by which version stays as it was
-        return Comparison(files.read_json(written[-1]), out, trials, place)
-    found = _record(spec, place, trials, tuning, notes)
-    record.write_rounds(out / "rounds.parquet", trials)
-    record.write_clients(out / "clients.parquet", place, trials)
-    files.write_json(out / "record.json", found)
-    return Comparison(files.plain(found), out, trials, place)
+    run = RunFolder(out)
+    if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
+        return Comparison(read_record(out), out, trials, place)
+    clients = tables.client_rows(place, trials)
+    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
+    tables.write_table(run.rounds, tables.round_rows(trials))
+    tables.write_table(run.clients, clients)
+    write_record(out, found)
+    return Comparison(found, out, trials, place)
 
 
 class _Bench:
@@ -134,7 +144,7 @@ class _Bench:
         return self._engine
 
     def path(self, what: str) -> Path:
-        return self.out / "checkpoints" / f"{self.name}-{what}"
+        return RunFolder(self.out).checkpoint(f"{self.name}-{what}")
 
 
 def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
@@ -160,7 +170,7 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
 def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress") -> Outcome:
     """The trial of one seed, from its file if it was finished before."""
     done, keep = bench.path(f"{seed}-done.safetensors"), bench.path(f"{seed}.safetensors")
-    models = bench.out / "models" / f"{bench.name}-{seed}.safetensors"
+    models = RunFolder(bench.out).models(bench.name, seed)
     if done.exists() and models.exists():
         progress.skip(1)
         keep.unlink(missing_ok=True)
@@ -170,7 +180,7 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
     hyper = bench.hyper | options
     run, curve, seconds = train(engine, place, hyper, seed, plan, keep=keep, tick=progress.tick)
     judged, arrays = judge(engine, place, run)
-    spent = {**engine.costs(run), "seconds": seconds, "peak_memory_mb": record.peak_memory_mb()}
+    spent = {**engine.costs(run), "seconds": seconds, "peak_memory_mb": machine.peak_memory_mb()}
     note = checkpoint.save_models(models, engine, place, run, plan.models_gb)
     outcome = Outcome(judged, arrays, curve, spent, note)
     outcome.arrays |= judge_newcomers(engine, place, run, plan, outcome)
@@ -180,30 +190,42 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
 
 
 def _record(
-    spec: Spec, place: setup.Arena, trials: Trials, tuning: dict[str, list[dict[str, Any]]], notes: list[str]
-) -> dict[str, Any]:
-    gains = record.gains(place, trials)
-    methods: dict[str, Any] = {}
+    spec: Spec,
+    place: setup.Arena,
+    trials: Trials,
+    tuning: dict[str, list[dict[str, Any]]],
+    notes: list[str],
+    clients: dict[str, tables.ClientMeans],
+) -> Record:
+    gains: dict[str, Any] = measure.gains(place, trials)
+    methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
-        per_seed = {seed: record.metrics(place, outcome) for seed, outcome in by_seed.items()}
-        methods[name] = {
-            "options": CATALOG.complete(name, spec.methods[name] | tune.best(tuning[name])["options"]),
-            "tuning": tuning[name],
-            "seeds": [{"seed": s, "metrics": m, "costs": by_seed[s].costs} for s, m in per_seed.items()],
-            "summary": record.over_seeds(list(per_seed.values())),
-            "newcomers": newcomers_over_seeds(place, by_seed),
-            "hurt": gains.get(name),
-            "against": {other: record.against(trials, place, name, other) for other in ("local", "fed_avg", "ftfa")},
-        }
-    return {
-        "environment": record.environment(),
-        "revision": record.revision(),
-        "spec": spec.model_dump(),
-        "model": place.model.name,
-        "federation": place.federation.summary(),
-        "methods": methods,
-        "notes": [*place.federation.notes, *place.federation.scale_warnings(), *notes],
-    }
+        per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
+        tried = [Candidate.model_validate(one) for one in tuning[name]]
+        methods[name] = MethodRecord(
+            options=CATALOG.complete(name, spec.methods[name] | tune.best(tuning[name])["options"]),
+            tuning=tried,
+            seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
+            summary=measure.over_seeds(list(per_seed.values())),
+            newcomers=newcomers_over_seeds(place, by_seed),
+            hurt=gains.get(name),
+            against={other: measure.against(trials, place, name, other) for other in BASELINES},
+            chosen=ranking.chosen_candidate(tried),
+            costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
+            beside_local=ranking.count_beside_local(clients[name]),
+        )
+    federation = place.federation
+    return Record(
+        format=RECORD_FORMAT,
+        environment=machine.environment(),
+        revision=machine.revision(),
+        spec=files.plain(spec.model_dump()),
+        model=place.model.name,
+        federation=Federated.model_validate(federation.summary()),
+        methods=methods,
+        notes=[*federation.notes, *federation.scale_warnings(), *notes],
+        ranking=ranking.rank(federation.task, methods, clients),
+    )
 
 
 class _Progress:
@@ -252,7 +274,7 @@ def compare(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
     ...     found = compare("digits", ["ditto"], rounds=2, seeds=1, tune=1, out=place + "/run")
-    >>> list(found.record["methods"])
+    >>> list(found.record.methods)
     ['local', 'fed_avg', 'ftfa', 'ditto']
     """
     out = Path(out) if out is not None else files.next_free(Path("runs/compare"))
@@ -266,6 +288,6 @@ def compare(
     if isinstance(data, Federation):
         setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         files.new_folder(out)
-        source = str(data.save(out / "federation"))
+        source = str(data.save(RunFolder(out).federation))
         return run_spec(make_spec({**given, "data": {"source": source}}, "compare"), out, watch, fresh=False)
     return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)

@@ -12,7 +12,7 @@ from apiece.data import Federation
 from apiece.engines.engine import Engine, RunState
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import record
+from apiece.experiment import measure
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec import ModelSpec, make_spec
 from apiece.experiment.train import Curve, train
@@ -57,7 +57,7 @@ class Fit:
     def evaluate(self) -> dict[str, Any]:
         """The metrics of training clients on validation and test, and of new clients on test."""
         judged, arrays = judge(self.engine, self.place, self.run)
-        return record.metrics(self.place, Outcome(judged, arrays, self.curve, self.costs))
+        return measure.metrics(self.place, Outcome(judged, arrays, self.curve, self.costs))
 
     def _number(self, client_id: str) -> int:
         found = np.flatnonzero(self.place.ids == str(client_id))

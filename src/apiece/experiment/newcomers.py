@@ -1,7 +1,5 @@
 """Clients that never trained, by how many examples they bring: what a method offers somebody who comes late."""
 
-from typing import Any
-
 import numpy as np
 
 from apiece.data.federation import HITS
@@ -9,6 +7,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import interval
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import JUDGED_AT_MOST, Outcome, by_examples, finite, sample
+from apiece.experiment.record import Newcomers
 from apiece.experiment.spec import TrainSpec
 
 
@@ -41,18 +40,16 @@ def judge_newcomers(
     return {"newcomers": who, "newcomers_examples": np.array(wanted), "newcomers_error": np.array(pooled)}
 
 
-def newcomers_over_seeds(place: Arena, by_seed: dict[int, Outcome]) -> dict[str, Any] | None:
-    """For the record: how many were looked at, numbers of examples, and for each an interval of the score over seeds.
+def newcomers_over_seeds(place: Arena, by_seed: dict[int, Outcome]) -> Newcomers | None:
+    """For the record: for each number of examples an interval over seeds of the newcomers' score.
 
-    The score is `accuracy` or, where there is none, `error`; all test examples count alike. None without newcomers.
+    All their test examples count alike. None without newcomers.
     """
     first = next(iter(by_seed.values())).arrays
     if "newcomers" not in first:
         return None
     errors = np.stack([outcome.arrays["newcomers_error"] for outcome in by_seed.values()])
     name, scores = ("accuracy", 1 - errors) if place.federation.task in HITS else ("error", errors)
-    return {
-        "clients": len(first["newcomers"]),
-        "examples": first["newcomers_examples"].tolist(),
-        name: [interval(column)._asdict() for column in scores.T],
-    }
+    intervals = {name: [interval(column) for column in scores.T]}
+    examples = first["newcomers_examples"].tolist()
+    return Newcomers.model_validate({"clients": len(first["newcomers"]), "examples": examples, **intervals})

@@ -1,190 +1,235 @@
-"""What a comparison found, put together from its finished trials: record.json and the two tables."""
+"""The record of a comparison: everything that was found, typed and versioned. record.json is this, terminal and page
+show it, and nobody computes anything from it that it does not hold."""
 
-import platform
-import resource
-import subprocess
-from collections.abc import Sequence
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+import math
+from typing import Annotated, Any
 
-import jax
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pydantic
+from pydantic_core import CoreSchema, core_schema
 
-from apiece.data.federation import HITS
-from apiece.evaluate import binary_metrics, hurt, interval, paired_interval, per_client, regression_metrics, summarize
-from apiece.experiment.build import Arena
-from apiece.experiment.judge import Outcome, finite
-from apiece.files import replacing
+from apiece.evaluate import Interval
+from apiece.files import plain
 
-Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left
+FORMAT = 2  # of record.json: raised when a key goes or changes its meaning. Format 1 had no version and no ranking.
 
 
-def metrics(place: Arena, outcome: Outcome) -> dict[str, Any]:
-    """One trial's numbers: training clients on validation and test, new clients on test."""
-    old = outcome.judged < place.population
-    parts = {"validation": old, "test": old} | ({"new_clients": ~old} if (~old).any() else {})
-    return {part: _summary(place, outcome, part, chosen) for part, chosen in parts.items()}
+def _number(value: Any) -> Any:
+    return math.nan if value is None else value  # one and the same NaN, so that equal records are equal
 
 
-def _summary(place: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> dict[str, Any]:
-    split = "test" if part == "new_clients" else part
-    train_sizes = np.diff(place.offsets)[outcome.judged][chosen]
-    result: dict[str, Any] = {}
-    for kind in ("loss", "error"):
-        values, offsets = outcome.scores(split, kind)
-        per = finite(per_client(values, offsets))
-        sizes = np.diff(offsets)[chosen]
-        name, score, higher = kind, per[chosen], False
-        if kind == "error" and place.federation.task in HITS:
-            name, score, higher = "accuracy", 1 - score, True
-        result[name] = summarize(score, sizes, higher, train_sizes=train_sizes)
-    regression = place.federation.task == "regression"
-    kind, of_task = ("error", regression_metrics) if regression else ("margin", binary_metrics)
-    if f"{split}_{kind}" not in outcome.arrays or not (regression or place.federation.binary):
-        return result
-    values, offsets = outcome.scores(split, kind)
-    mine = np.repeat(chosen, np.diff(offsets))
-    ends = np.concatenate([[0], np.cumsum(np.diff(offsets)[chosen])])
-    targets = _targets(place, split, outcome.judged)[mine]
-    return result | of_task(finite(values[mine]), targets, ends, train_sizes)
+_NUMBER = {"type": ["number", "null"], "description": "null: there is no finite number"}
+# A measured number: NaN in Python, null in JSON where there is none (a method diverged; one seed has no interval).
+Number = Annotated[float, pydantic.BeforeValidator(_number), pydantic.WithJsonSchema(_NUMBER)]
+# The same, for what may be a count: a whole number stays whole.
+Amount = Annotated[int | float, pydantic.BeforeValidator(_number), pydantic.WithJsonSchema(_NUMBER)]
 
 
-def _targets(place: Arena, split: str, judged: np.ndarray) -> np.ndarray:
-    _, targets, offsets = place.splits[split]
-    y = np.asarray(targets)
-    return np.concatenate([y[offsets[i] : offsets[i + 1]] for i in judged])
+class Entry(pydantic.BaseModel):
+    """A part of the record. Keys that this version does not know are kept: a later one may have added them."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
 
-def gains(place: Arena, trials: Trials) -> dict[str, dict[str, Any]]:
-    """Per method, over all seeds: who is better off than alone, and who is hurt (points of test error)."""
-    if "local" not in trials:
-        return {}
-    found: dict[str, dict[str, Any]] = {}
-    scale = error_scale(place, next(iter(trials["local"].values())))
-    for name, by_seed in trials.items():
-        if name == "local":
-            continue
-        seeds = [seed for seed in by_seed if seed in trials["local"]]
-        pairs = [(by_seed[s].scores("test", "error"), trials["local"][s].scores("test", "error")) for s in seeds]
-        old = next(iter(by_seed.values())).judged < place.population
-        offsets = pairs[0][0][1]
-        mine, ends = np.repeat(old, np.diff(offsets)), np.concatenate([[0], np.cumsum(np.diff(offsets)[old])])
-        error, alone = (np.stack([pair[k][0][mine] for pair in pairs]).astype(np.float64) for k in (0, 1))
-        if not (np.isfinite(error).all() and np.isfinite(alone).all()):
-            found[name] = {"diverged": True}
-            continue
-        found[name] = hurt(error, alone, ends, scale=scale).as_dict()
-        means = [np.nanmean(per_client(a, ends) - per_client(e, ends)) for e, a in zip(error, alone, strict=True)]
-        found[name]["gain_over_local"] = _interval(interval(100 * np.array(means) / scale))
-    return found
+class Ends(Entry):
+    """A mean over seeds with its 95 % confidence interval, mean -+ half_width."""
+
+    mean: Number
+    low: Number
+    high: Number
+    half_width: Number
 
 
-def error_scale(place: Arena, outcome: Outcome) -> float:
-    """What one hundred points of error are: 1 for mistakes, the variance of the targets for squared errors."""
-    if place.federation.task != "regression":
-        return 1.0
-    return float(np.var(_targets(place, "test", outcome.judged))) or 1.0
+def _interval_schema(source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+    read = core_schema.no_info_after_validator_function(
+        lambda ends: Interval(ends.mean, ends.low, ends.high, ends.half_width), handler.generate_schema(Ends)
+    )
+    return core_schema.no_info_before_validator_function(
+        lambda value: value._asdict() if isinstance(value, Interval) else value,
+        read,
+        serialization=core_schema.plain_serializer_function_ser_schema(lambda found: found._asdict()),
+    )
 
 
-def over_seeds(per_seed: list[dict[str, Any]]) -> dict[str, Any]:
-    """The same nested numbers with an interval over the seeds in place of each number.
+# The one `Interval` of the house; an object of four numbers in JSON, where a plain tuple would be a list.
+Doubted = Annotated[Interval, pydantic.GetPydanticSchema(_interval_schema)]
 
-    >>> over_seeds([{"a": {"mean": 1.0}}, {"a": {"mean": 3.0}}])["a"]["mean"]["mean"]
-    2.0
+# part ("validation", "test", "new_clients") -> metric -> statistic over clients -> number; a pooled metric is a number.
+Metrics = dict[str, dict[str, dict[str, Amount] | Amount]]
+Summary = dict[str, dict[str, dict[str, Doubted] | Doubted]]
+
+
+class Environment(Entry):
+    """Where it ran."""
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+    devices: list[str]
+
+
+class Federated(Entry):
+    """The federation, as `Federation.summary` tells it: more keys than these, by task."""
+
+    name: str
+    task: str
+    clients: int
+    new_clients: int
+    examples: dict[str, int]
+
+
+class Candidate(Entry):
+    """A setting that tuning tried."""
+
+    options: dict[str, Any]
+    validation_loss: Number
+
+
+class SeedRecord(Entry):
+    """One seed's run: every number over clients, and what it cost."""
+
+    seed: int
+    metrics: Metrics
+    """Part (validation, test, new_clients), metric, statistic over clients; a pooled metric is a single number."""
+    costs: dict[str, Amount]
+
+
+class Newcomers(Entry):
+    """New clients by how many examples they bring: for each number an interval of the score over seeds.
+
+    `clients` is how many were looked at; the score is `accuracy` or, where there is none, `error`.
     """
-    first = per_seed[0]
-    return {
-        key: over_seeds([m[key] for m in per_seed])
-        if isinstance(value, dict)
-        else _interval(interval(np.array([m[key] for m in per_seed], np.float64)))
-        for key, value in first.items()
-    }
+
+    clients: int
+    examples: list[int]
+    accuracy: list[Doubted] = []
+    error: list[Doubted] = []
+
+    @property
+    def scores(self) -> list[Interval]:
+        """The score that the task has."""
+        return self.accuracy or self.error
 
 
-def _interval(found: Any) -> dict[str, float]:
-    return dict(found._asdict())
+class Harm(Entry):
+    """Who is better off than alone, and who is hurt; `apiece.evaluate.hurt` defines the numbers."""
+
+    clients: int
+    clients_empty: int
+    delta: Number
+    hurt_proved: Number
+    hurt_expected: Number
+    hurt_expected_low: Number
+    hurt_expected_high: Number
+    prior: str
+    worst_client: Number
+    worst_tenth: Number
+    naive: Number
+    naive_if_tied: Number
+    gain_over_local: Doubted
 
 
-def against(trials: Trials, place: Arena, name: str, other: str) -> dict[str, float] | None:
-    """The paired difference in weighted test error (points), method minus the other, with its interval over seeds."""
-    seeds = [s for s in trials.get(name, {}) if s in trials.get(other, {})]
-    if not seeds or name == other:
-        return None
-    scale = error_scale(place, trials[name][seeds[0]])
+class Diverged(Entry):
+    """There is no comparison with `local`: one of the two diverged."""
 
-    def mean(outcome: Outcome) -> float:
-        errors, offsets = outcome.scores("test", "error")
-        trained = np.repeat(outcome.judged < place.population, np.diff(offsets))
-        return 100 * float(finite(errors[trained]).mean(dtype=np.float64)) / scale
-
-    return _interval(paired_interval([mean(trials[name][s]) for s in seeds], [mean(trials[other][s]) for s in seeds]))
+    diverged: bool
 
 
-def environment() -> dict[str, Any]:
-    """Where this ran: versions, platform, devices."""
-    packages = {name: version(name) for name in ("apiece", "jax", "jaxlib", "numpy", "optax", "scipy")}
-    devices = [f"{d.platform}:{d.device_kind}" for d in jax.devices()]
-    return {"python": platform.python_version(), "platform": platform.platform(), "packages": packages,
-            "devices": devices}  # fmt: skip
+class BesideLocal(Entry):
+    """How many training clients score better, the same and worse than alone, by their means over seeds."""
+
+    better: int
+    same: int
+    worse: int
 
 
-def revision() -> str | None:
-    """The git revision of the working folder, if it is one."""
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None
+class MethodRecord(Entry):
+    """One method: what it ran with, every seed, and what the seeds say together."""
+
+    options: dict[str, Any]
+    tuning: list[Candidate]
+    seeds: list[SeedRecord]
+    summary: Summary
+    """The metrics of the seeds, with an interval over them in place of each number."""
+    newcomers: Newcomers | None
+    hurt: Harm | Diverged | None
+    """Against `local`; null for `local` itself, and without it."""
+    against: dict[str, Doubted | None]
+    """The paired difference in weighted test error to each baseline, in points; positive: worse."""
+    chosen: int | None
+    """Which candidate has the least validation loss; null: there was nothing to choose from."""
+    costs: dict[str, Amount]
+    """Means over seeds; of memory the peak."""
+    beside_local: BesideLocal | None
+
+    @property
+    def harm(self) -> Harm | None:
+        """The comparison with `local`, if there is one and neither of the two diverged."""
+        return self.hurt if isinstance(self.hurt, Harm) else None
+
+    def statistic(self, part: str, metric: str, name: str | None = None) -> Interval | None:
+        """An interval over seeds of the summary, by its three names (or two, if pooled); None: no such number."""
+        found = self.summary.get(part, {}).get(metric)
+        if isinstance(found, dict):
+            found = found.get(name or "")
+        return found if isinstance(found, Interval) and math.isfinite(found.mean) else None
 
 
-def peak_memory_mb() -> float:
-    """The most memory this process has held so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+class Gap(Entry):
+    """How far a method is behind the best (positive: worse), in points or units of the error.
+
+    The interval is the wider of two, over seeds and over clients; `told_apart`: whether it excludes a tie.
+    """
+
+    interval: Doubted
+    told_apart: bool
 
 
-def write_rounds(path: Path, trials: Trials) -> None:
-    """rounds.parquet: one row per method, seed and evaluation; costs grow in proportion to the rounds done."""
-    rows = []
-    for name, by_seed in trials.items():
-        for seed, outcome in by_seed.items():
-            for point in outcome.curve:
-                share = point["round"] / outcome.costs["rounds"]
-                spent = {key: outcome.costs[key] * share for key in ("bytes_up", "bytes_down", "gradients")}
-                rows.append({"method": name, "seed": seed, **point, **spent})
-    _write(path, rows)
+class Ranking(Entry):
+    """The methods by their weighted test score, and how sure that order is."""
+
+    metric: str
+    """What they are ranked by: "accuracy" or "error"."""
+    higher: bool
+    """Whether more of it is better."""
+    order: list[str]
+    """Every method, best first; diverged ones last."""
+    diverged: list[str]
+    """Those without a test score, in the order of the spec."""
+    behind: dict[str, Gap]
+    """Of those with a score, all but the best."""
+    by_validation: str | None
+    """Whom validation loss alone would choose, of those with a test score; null: fewer than two have a loss."""
+    beside_local: str | None
+    """The best that can be compared with training alone."""
+
+    @property
+    def scored(self) -> list[str]:
+        """The methods that have a test score, best first."""
+        return [name for name in self.order if name not in self.diverged]
 
 
-def write_clients(path: Path, place: Arena, trials: Trials) -> None:
-    """clients.parquet: one row per method, seed and client, its gains over the baselines in points."""
-    tables = []
-    test = "accuracy" if place.federation.task in HITS else "error"
-    scale = error_scale(place, next(iter(next(iter(trials.values())).values())))
-    for name, by_seed in trials.items():
-        for seed, outcome in by_seed.items():
-            error = finite(per_client(*outcome.scores("test", "error")))
-            who = outcome.judged
-            columns: dict[str, Any] = {
-                "method": [name] * len(who),
-                "seed": np.full(len(who), seed),
-                "client": place.ids[who].tolist(),
-                "new": who >= place.population,
-                "train_examples": np.diff(place.offsets)[who],
-                "test_examples": np.diff(outcome.scores("test", "error")[1]),
-                "test_loss": finite(per_client(*outcome.scores("test", "loss"))),
-                f"test_{test}": 1 - error if test == "accuracy" else error,
-            }
-            for other in ("local", "fed_avg", "ftfa"):
-                if seed in trials.get(other, {}):
-                    theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
-                    columns[f"gain_over_{other}"] = 100 * (theirs - error) / scale
-            tables.append(pa.table(columns))
-    with replacing(path) as temporary:
-        pq.write_table(pa.concat_tables(tables), temporary)
+class Record(Entry):
+    """All that a comparison found: what record.json holds."""
 
+    format: int
+    """Of this file; raised when a key goes or changes its meaning, not when one is added."""
+    environment: Environment
+    revision: str | None
+    """The git revision of the working folder."""
+    # Plain values: a record can be read where a method of somebody's own, which its spec names, is not installed.
+    spec: dict[str, Any]
+    """The resolved spec, as in spec.toml."""
+    model: str
+    federation: Federated
+    methods: dict[str, MethodRecord]
+    notes: list[str]
+    ranking: Ranking
 
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(list(rows)), temporary)
+    @property
+    def seeds(self) -> int:
+        """How many seeds every method was run with."""
+        return max((len(method.seeds) for method in self.methods.values()), default=0)
+
+    def plain(self) -> dict[str, Any]:
+        """The record as JSON has it, with null for numbers that are not finite."""
+        return plain(self.model_dump(exclude_unset=True))

@@ -85,9 +85,9 @@ def _line(curve: Curve, x: Axis, y: Axis) -> list[Markup]:
     if there.sum() == 1 or len(curve.x) <= 20:
         pairs = zip(at[there], mean[there], strict=True)
         parts += [tag("circle", cx=float(a), cy=float(b), r=3.0, fill=colour) for a, b in pairs]
-    for place in np.flatnonzero(there & (curve.error > 0)):
-        low, high = y(curve.mean[place] + curve.error[place] * np.array([-1, 1]))
-        parts.append(line(float(at[place]), float(low), float(at[place]), float(high), colour, stroke_width=1.2))
+    for k in np.flatnonzero(there & (curve.error > 0)):
+        low, high = y(curve.mean[k] + curve.error[k] * np.array([-1, 1]))
+        parts.append(line(float(at[k]), float(low), float(at[k]), float(high), colour, stroke_width=1.2))
     return parts
 
 

@@ -119,9 +119,9 @@ def swarm(at: NDArray, radius: float, height: float) -> NDArray[np.float64]:
     array([ 0.,  8., -8.,  0.])
     """
     offsets = np.zeros(len(at))
-    column = np.round(at / (2 * radius))
-    for place in np.unique(column):
-        mine = np.flatnonzero(column == place)
+    columns = np.round(at / (2 * radius))
+    for column in np.unique(columns):
+        mine = np.flatnonzero(columns == column)
         rank = np.arange(len(mine))
         outwards = np.where(rank % 2, 1, -1) * ((rank + 1) // 2)
         step = min(2 * radius, (height - 2 * radius) / max(len(mine) - 1, 1))

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from apiece.evaluate import Interval
+
 DASH = "–"
 
 
@@ -59,21 +61,18 @@ def places_for(half_width: Any, value: Any) -> int:
     return min(8, max(0, digits - 1 - math.floor(math.log10(abs(size)))))
 
 
-def plus_minus(
-    interval: dict[str, Any] | None, factor: float = 1.0, places: int | None = None, sign: bool = False
-) -> str:
+def plus_minus(interval: Interval | None, factor: float = 1.0, places: int | None = None, sign: bool = False) -> str:
     """A mean over seeds with the half width of its interval, if it has one.
 
-    >>> plus_minus({"mean": 0.964, "half_width": 0.0089}, 100, 1), plus_minus({"mean": 0.5, "half_width": None}, 100, 1)
+    >>> plus_minus(Interval(0.964, 0.9551, 0.9729, 0.0089), 100, 1), plus_minus(Interval(0.5, *[math.nan] * 3), 100, 1)
     ('96.4 ± 0.9', '50.0')
     """
-    if not interval or not known(interval.get("mean")):
+    if interval is None or not known(interval.mean):
         return DASH
-    mean, width = factor * interval["mean"], interval.get("half_width")
-    half = factor * width if width is not None and known(width) else None
+    mean, half = factor * interval.mean, factor * interval.half_width
     places = places_for(half, mean) if places is None else places
     text = fixed(mean, places, sign)
-    return text if half is None else f"{text} ± {fixed(half, places)}"
+    return f"{text} ± {fixed(half, places)}" if known(half) else text
 
 
 def percent(share: Any, places: int = 0) -> str:

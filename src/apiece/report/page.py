@@ -6,13 +6,14 @@ from pathlib import Path
 import jinja2
 
 from apiece.errors import UserError
+from apiece.experiment.folder import RunFolder
 from apiece.files import replacing
 from apiece.report import tables
 from apiece.report.findings import findings
-from apiece.report.newcomers import newcomers_figure, newcomers_table
+from apiece.report.newcomers import newcomers_picture, newcomers_table
 from apiece.report.numbers import counted
-from apiece.report.pictures import figures, gains_figure
-from apiece.report.run import Run, read_run
+from apiece.report.pictures import gains_picture, pictures
+from apiece.report.story import Story, read_story
 from apiece.report.svg import clean
 from apiece.report.task_metrics import task_table
 
@@ -35,8 +36,8 @@ def write_report(run_folder: Path) -> Path:
     'no-such-run' holds no finished run: there is no record.json. Finish it: apiece resume no-such-run
     """
     run_folder = Path(run_folder)
-    path = run_folder / "report.html"
-    html = render(read_run(run_folder))
+    path = RunFolder(run_folder).page
+    html = render(read_story(run_folder))
     with replacing(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return path
@@ -49,44 +50,45 @@ def write_picture(run_folder: Path, path: Path) -> Path:
     ... except UserError as error: print(error)
     'no-such-run' holds no finished run: there is no record.json. Finish it: apiece resume no-such-run
     """
-    figure = gains_figure(read_run(Path(run_folder)), standalone=True)
-    if figure is None:
+    drawn = gains_picture(read_story(Path(run_folder)), standalone=True)
+    if drawn is None:
         raise UserError(f"no gains to draw: '{run_folder}' has no method that can be compared with 'local'")
     with replacing(Path(path)) as temporary:
-        temporary.write_text(figure.svg + "\n", encoding="utf-8")
+        temporary.write_text(drawn.svg + "\n", encoding="utf-8")
     return Path(path)
 
 
-def render(run: Run) -> str:
+def render(story: Story) -> str:
     """The page of a run, as text."""
-    record, federation = run.record, run.record["federation"]
-    client_rows, clients = tables.client_table(run) if run.clients else (None, 0)
+    record, federation = story.record, story.record.federation
+    told = tables.facts(federation.model_dump())
+    client_rows, clients = tables.client_table(story) if story.clients else (None, 0)
     page = TEMPLATES.get_template("page.html").render(
-        run=run,
-        metric=run.metric,
-        title=federation["name"],
+        story=story,
+        metric=story.metric,
+        title=federation.name,
         subtitle=[
-            counted(federation["clients"], "client"),
-            counted(len(run.methods), "method"),
-            counted(run.seeds, "seed"),
-            record["model"],
+            counted(federation.clients, "client"),
+            counted(len(story.methods), "method"),
+            counted(story.seeds, "seed"),
+            record.model,
         ],
-        command_folder=shlex.quote(run.name),
-        findings=findings(run),
-        figures=figures(run) | {"newcomers": newcomers_figure(run)},
-        results=tables.results(run),
-        of_task=task_table(run),
-        newcomers=newcomers_table(run),
-        hurt=tables.hurt_table(run),
-        margin=tables.margin(run),
-        costs=tables.costs(run),
-        choices=tables.choices(run),
+        command_folder=shlex.quote(story.name),
+        findings=findings(story),
+        pictures=pictures(story) | {"newcomers": newcomers_picture(story)},
+        results=tables.results(story),
+        of_task=task_table(story),
+        newcomers=newcomers_table(story),
+        hurt=tables.hurt_table(story),
+        margin=tables.margin(story),
+        costs=tables.costs(story),
+        choices=tables.choices(story),
         client_rows=client_rows,
         clients=clients,
-        federation=[(key.replace("_", " ").replace(".", ", "), value) for key, value in tables.facts(federation)],
-        settings=tables.facts({key: value for key, value in record["spec"].items() if key != "methods"}),
-        environment=tables.facts(record["environment"] | {"git revision": record.get("revision")}),
-        notes=record.get("notes") or [],
-        tuned=record["spec"].get("tune", 0),
+        federation=[(key.replace("_", " ").replace(".", ", "), value) for key, value in told],
+        settings=tables.facts({key: value for key, value in record.spec.items() if key != "methods"}),
+        environment=tables.facts(record.environment.model_dump() | {"git revision": record.revision}),
+        notes=record.notes,
+        tuned=record.spec.get("tune", 0),
     )
     return clean(page)

@@ -21,31 +21,31 @@ def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
     FigureCanvasAgg(canvas)
     canvas.suptitle(figure.title, color=INK, fontsize=13)
     grid = canvas.subplots(rows, columns, squeeze=False)
-    for place, panel in zip(grid.flat, figure.panels, strict=False):
-        _panel(place, panel)
-    for place in grid.flat[count:]:
-        place.set_visible(False)
+    for axes, panel in zip(grid.flat, figure.panels, strict=False):
+        _panel(axes, panel)
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
     canvas.savefig(path, dpi=dots_per_inch, format="png")
 
 
-def _panel(place: Any, panel: Panel) -> None:
+def _panel(axes: Any, panel: Panel) -> None:
     x, y = scales(panel, (0.0, 1.0), (0.0, 1.0))
-    place.set_xscale("log" if panel.log_x else "linear")
-    place.set_yscale("log" if panel.log_y else "linear")
-    _ticks(place.xaxis, x)
-    _ticks(place.yaxis, y)
-    place.set_xlim(x.low, x.high)
-    place.set_ylim(y.low, y.high)
+    axes.set_xscale("log" if panel.log_x else "linear")
+    axes.set_yscale("log" if panel.log_y else "linear")
+    _ticks(axes.xaxis, x)
+    _ticks(axes.yaxis, y)
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
     for li in panel.lines:
-        _line(place, li, panel)
-    place.set_xlabel(panel.x_label, color=SOFT)
-    place.set_ylabel(panel.y_label, color=SOFT)
-    place.grid(axis="y", color=GRID, linewidth=0.8)
-    place.set_axisbelow(True)
-    place.spines[["top", "right", "left"]].set_visible(False)
-    place.tick_params(colors=SOFT, length=3)
+        _line(axes, li, panel)
+    axes.set_xlabel(panel.x_label, color=SOFT)
+    axes.set_ylabel(panel.y_label, color=SOFT)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(colors=SOFT, length=3)
     # Above the axes, where it can hide nothing.
-    place.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_columns(panel), fontsize=8, frameon=False,
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=_columns(panel), fontsize=8, frameon=False,
                  handlelength=2.8, borderpad=0, columnspacing=1.2, title=panel.title, alignment="left",
                  title_fontproperties={"size": 10, "weight": "bold"})  # fmt: skip
 
@@ -62,18 +62,18 @@ def _ticks(side: Any, axis: Axis) -> None:
     side.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
 
 
-def _line(place: Any, li: Line, panel: Panel) -> None:
+def _line(axes: Any, li: Line, panel: Panel) -> None:
     there = shown(li, panel)
     x, y = li.x[there], li.y[there]
     colour, dash = look(li.style or 0)
     around = None if li.low is None or li.high is None else (li.low[there], li.high[there])
     if li.kind == "dots":
         if around is not None:
-            place.vlines(x, *around, color=colour, linewidth=1.2)
+            axes.vlines(x, *around, color=colour, linewidth=1.2)
         inside = "white" if hollow(li.style or 0) else colour
-        place.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=4.5, label=li.name)
+        axes.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=4.5, label=li.name)
         return
     style: Any = "-" if not dash else (0, [float(part) / 2 for part in dash.split()])
-    place.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=li.name)
+    axes.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=li.name)
     if around is not None:
-        place.fill_between(x, *around, color=colour, alpha=0.13, linewidth=0)
+        axes.fill_between(x, *around, color=colour, alpha=0.13, linewidth=0)

@@ -192,13 +192,13 @@ def legend_of(
     """
     parts: list[Markup] = []
     at, top = 10.0, 16.0
-    for place, (method, style) in enumerate(entries):
+    for k, (method, style) in enumerate(entries):
         name = shortened(method, 30)
         room = 46 + 7.6 * len(name)  # no font is at hand to measure with: a wide guess
         if at + room > width and at > 10:
             at, top = 10.0, top + 20
         colour, dash = look(style)
-        if dots or (filled and filled[place]):
+        if dots or (filled and filled[k]):
             fill = "none" if (hollow(style) if filled else style) else colour
             parts.append(tag("circle", cx=at + 14, cy=top - 4, r=4.5, fill=fill, stroke=colour, stroke_width=1.5))
         else:

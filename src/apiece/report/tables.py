@@ -1,18 +1,18 @@
 """The rows of the report's tables, as text ready to be shown."""
 
-from statistics import fmean
 from typing import Any, NamedTuple
 
+from apiece.experiment.record import Diverged
 from apiece.methods import CATALOG
-from apiece.report.findings import counted_points, rivals, separate
+from apiece.report.findings import counted_points
 from apiece.report.numbers import DASH, fixed, known, number, percent, plus_minus, size, span
-from apiece.report.run import Run
+from apiece.report.story import Story
 from apiece.report.svg import shortened
 
 CLIENTS = 200  # rows of the client table; all are in clients.parquet
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """Column heads, each with what it means, and rows whose first cell is the row's head; `strong` rows stand out."""
 
     heads: list[tuple[str, str]]
@@ -40,24 +40,24 @@ STATISTICS = {
 }
 
 
-def results(run: Run) -> Table:
+def results(story: Story) -> ReportTable:
     """Test results, best first; strong: the best and whatever the seeds do not tell apart from it."""
-    order, metric, unit = run.ordered(), run.metric, f", {run.metric.unit}" if run.metric.unit else ""
+    order, metric, unit = story.order, story.metric, f", {story.metric.unit}" if story.metric.unit else ""
     heads = [("method", ""), *((name + unit, why) for name, why in STATISTICS.values())]
-    new = any(run.score(name, "new_clients") for name in order)
+    new = any(story.score(name, "new_clients") for name in order)
     heads += [("new clients" + unit, "weighted mean over clients that never trained")] if new else []
     rows = []
     for name in order:
         write = lambda found: plus_minus(found, metric.factor, metric.places)
-        row = [name, *(write(run.score(name, "test", statistic)) for statistic in STATISTICS)]
-        row += [write(run.score(name, "new_clients"))] if new else []
-        rows.append(row if run.score(name) else [name, "diverged", *row[2:]])
-    behind = rivals(run)
-    strong = {name for name, gap in behind.items() if not separate(gap)} | set(order[:1])
-    return Table(heads, rows, frozenset(strong if run.seeds > 1 and behind else ()))
+        row = [name, *(write(story.score(name, "test", statistic)) for statistic in STATISTICS)]
+        row += [write(story.score(name, "new_clients"))] if new else []
+        rows.append(row if story.score(name) else [name, "diverged", *row[2:]])
+    behind = story.record.ranking.behind
+    strong = {name for name, gap in behind.items() if not gap.told_apart} | set(order[:1])
+    return ReportTable(heads, rows, frozenset(strong if story.seeds > 1 and behind else ()))
 
 
-def hurt_table(run: Run) -> Table | None:
+def hurt_table(story: Story) -> ReportTable | None:
     """Against training alone, or None without `local`."""
     heads = [
         ("method", ""),
@@ -68,35 +68,34 @@ def hurt_table(run: Run) -> Table | None:
         ("look worse (if tied)", "raw share below zero, beside what chance makes of a tie"),
     ]
     rows = []
-    for name in run.ordered():
-        found = run.methods[name].get("hurt")
-        if not found:
+    for name in story.order:
+        found = story.methods[name].hurt
+        if found is None:
             continue
-        if found.get("diverged"):
-            why = "diverged" if run.score(name) is None else "local diverged"
+        if isinstance(found, Diverged):
+            why = "diverged" if story.score(name) is None else "local diverged"
             rows.append([name, why, *[DASH] * (len(heads) - 2)])
             continue
-        between = span(found.get("hurt_expected_low"), found.get("hurt_expected_high"))
-        tied = found.get("naive_if_tied")
-        worst = found["worst_tenth"]
+        between = span(found.hurt_expected_low, found.hurt_expected_high)
+        worst, tied = found.worst_tenth, found.naive_if_tied
         rows.append([
             name,
-            plus_minus(found.get("gain_over_local"), 1, 1, sign=True),
-            f"{round(found['hurt_proved'] * found['clients']):,} of {found['clients']:,}",
-            percent(found["hurt_expected"]) + (f" [{between}]" if between else ""),
+            plus_minus(found.gain_over_local, 1, 1, sign=True),
+            f"{round(found.hurt_proved * found.clients):,} of {found.clients:,}",
+            percent(found.hurt_expected) + (f" [{between}]" if between else ""),
             fixed(-worst, sign=True) if known(worst) else DASH,
-            f"{percent(found['naive'])} ({percent(tied)})" if known(tied) else DASH,
+            f"{percent(found.naive)} ({percent(tied)})" if known(tied) else DASH,
         ])  # fmt: skip
-    return Table(heads, rows) if rows else None
+    return ReportTable(heads, rows) if rows else None
 
 
-def margin(run: Run) -> str:
+def margin(story: Story) -> str:
     """How much worse than alone counts as hurt."""
-    deltas = [found["delta"] for one in run.methods.values() if (found := one.get("hurt")) and "delta" in found]
+    deltas = [method.harm.delta for method in story.methods.values() if method.harm]
     return counted_points(deltas[0] if deltas else 1.0)
 
 
-def costs(run: Run) -> Table:
+def costs(story: Story) -> ReportTable:
     """What each method cost: means over seeds of a whole training run, all clients together."""
     heads = [
         ("method", ""),
@@ -109,33 +108,31 @@ def costs(run: Run) -> Table:
         ("memory, MB", "peak of the process so far"),
     ]
     rows = []
-    for name in run.ordered():
-        spent = [one["costs"] for one in run.methods[name]["seeds"]]
-        mean = lambda key, spent=spent: fmean(v) if (v := [c[key] for c in spent if known(c.get(key))]) else None
-        extra = mean("gradients_personal")
-        gradients = number(mean("gradients"), 4) + (f" + {number(extra, 4)}" if extra else "")
-        amounts = [size(mean(f"bytes_{key}")) for key in ("up", "down", "final", "kept_per_client")]
-        memory = max((c["peak_memory_mb"] for c in spent if known(c.get("peak_memory_mb"))), default=None)
-        rows.append([name, *amounts, gradients, number(mean("seconds")), number(memory)])
-    return Table(heads, rows)
+    for name in story.order:
+        spent = story.methods[name].costs
+        extra = spent.get("gradients_personal")
+        gradients = number(spent.get("gradients"), 4) + (f" + {number(extra, 4)}" if known(extra) and extra else "")
+        amounts = [size(spent.get(f"bytes_{key}")) for key in ("up", "down", "final", "kept_per_client")]
+        rows.append([name, *amounts, gradients, number(spent.get("seconds")), number(spent.get("peak_memory_mb"))])
+    return ReportTable(heads, rows)
 
 
-def choices(run: Run) -> list[dict[str, Any]]:
+def choices(story: Story) -> list[dict[str, Any]]:
     """Per method: what it is, the options it ran with, which of them were tuned, and the trials."""
     found = []
-    for name in run.ordered():
-        method = run.methods[name]
-        trials = method.get("tuning") or []
+    for name in story.order:
+        method = story.methods[name]
         # A single candidate was not tried at all: there was nothing to choose from.
-        tried = [(_options(t["options"]), number(t["validation_loss"], 4)) for t in trials] if len(trials) > 1 else []
-        losses = [t["validation_loss"] if known(t["validation_loss"]) else float("inf") for t in trials]
+        tried = method.tuning if method.chosen is not None else []
+        losses = [number(one.validation_loss, 4) for one in tried]
         found.append({
             "name": name,
             "what": described(name),
-            "options": _options(method["options"]),
-            "tuned": ", ".join(trials[0]["options"]) if tried else "",
-            "trials": [(*t, "diverged" if t[1] == DASH else "") for t in tried],
-            "chosen": losses.index(min(losses)) if tried else -1,
+            "options": _options(method.options),
+            "tuned": ", ".join(tried[0].options) if tried else "",
+            "trials": [(_options(one.options), loss, "diverged" if loss == DASH else "")
+                       for one, loss in zip(tried, losses, strict=True)],
+            "chosen": method.chosen,
         })  # fmt: skip
     return found
 
@@ -144,21 +141,23 @@ def _options(options: dict[str, Any]) -> str:
     return ", ".join(f"{key} = {_plain(value)}" for key, value in options.items() if value is not None) or "none"
 
 
-def client_table(run: Run) -> tuple[Table, int]:
+def client_table(story: Story) -> tuple[ReportTable, int]:
     """(every client's score under every method, how many clients there are); the first of them if they are many."""
-    order = [name for name in run.ordered() if name in run.clients]
-    first = run.clients[order[0]]
+    order = [name for name in story.order if name in story.clients]
+    first = story.clients[order[0]]
     heads = [("client", ""), ("training examples", ""), ("test examples", ""), *((name, "") for name in order)]
-    metric, places = run.metric, run.metric.places
+    metric, places = story.metric, story.metric.places
     write = lambda value: fixed(metric.factor * value, places) if places is not None else number(value)
-    scores = {name: dict(zip(run.clients[name].ids, run.clients[name].score.tolist(), strict=True)) for name in order}
+    scores = {
+        name: dict(zip(story.clients[name].ids, story.clients[name].score.tolist(), strict=True)) for name in order
+    }
     rows = []
     for k, client in enumerate(first.ids[:CLIENTS]):
         who = shortened(client) + (" (new)" if first.new[k] else "")
         values = [scores[name].get(client) for name in order]
         sizes = [number(count, 9) for count in (first.train[k], first.test[k])]
         rows.append([who, *sizes, *(write(value) if known(value) else DASH for value in values)])
-    return Table(heads, rows), len(first.ids)
+    return ReportTable(heads, rows), len(first.ids)
 
 
 def facts(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """A comparison as a table for a terminal of 80 columns, and what to say below it."""
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 from rich import box
@@ -8,7 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from apiece.data.federation import HITS
+from apiece.evaluate import Interval
+from apiece.experiment.record import Diverged, Harm, MethodRecord, Record
 
 WHAT = {
     "classification": "accuracy in %",
@@ -18,33 +20,24 @@ WHAT = {
 }
 
 
-def comparison(record: dict[str, Any]) -> Group:
+def comparison(record: Record) -> Group:
     """The table of methods, best first by weighted test result, with what the numbers mean."""
-    classification = record["federation"]["task"] in HITS
-    measure = "accuracy" if classification else "error"
-    methods = record["methods"]
-    new = any("new_clients" in m["summary"] for m in methods.values())
-    beside_local = any(m["hurt"] for m in methods.values())
+    percent, metric = record.ranking.higher, record.ranking.metric
+    methods = {name: record.methods[name] for name in record.ranking.order}
+    new = any("new_clients" in method.summary for method in methods.values())
+    beside_local = any(method.hurt for method in methods.values())
     titles = ["method", "test", "worst\ntenth"]
     titles += ["new\nclients"] * new + ["gain over\nlocal", "hurt %\n(proved)"] * beside_local
     unit, size = _unit(max(map(_sent, methods.values())))
     table = _table([*titles, f"{unit}\nsent"], left=1, tight=max(map(len, methods)) > 10)
-
-    def key(item: tuple[str, Any]) -> float:
-        value = item[1]["summary"]["test"][measure]["mean_weighted"]["mean"]
-        worst = float("inf")
-        return worst if value is None else -value if classification else value
-
-    for name, found in sorted(methods.items(), key=key):
-        summary = found["summary"]
-        cell = lambda part, what, summary=summary: _with_interval(summary[part][measure][what], classification)
+    for name, found in methods.items():
+        cell = lambda part, what, found=found: _with_interval(found.statistic(part, metric, what), percent)
         row = [name, cell("test", "mean_weighted"), cell("test", "worst10")]
-        row += [cell("new_clients", "mean_weighted") if "new_clients" in summary else ""] * new
-        row += [*_hurt(found["hurt"])] * beside_local
+        row += [cell("new_clients", "mean_weighted") if "new_clients" in found.summary else ""] * new
+        row += [*_hurt(found.hurt)] * beside_local
         table.add_row(*row, f"{_sent(found) / size:.1f}")
-    legend = _legend(record, classification, beside_local, unit)
-    order = [name for name, _ in sorted(methods.items(), key=key)]
-    more = [_of_task(methods, order), _newcomers(methods, order, measure, classification)]
+    legend = _legend(record, percent, beside_local, unit)
+    more = [_of_task(methods), _newcomers(methods, percent)]
     below = [part for one in more if one is not None for part in (Text(), *one)]
     return Group(table, Text("\n".join(["", *legend]), style="dim"), *below)
 
@@ -61,43 +54,41 @@ OF_TASK = (
 )
 
 
-def _of_task(methods: dict[str, Any], order: list[str]) -> tuple[Table, Text] | None:
+def _of_task(methods: dict[str, MethodRecord]) -> tuple[Table, Text] | None:
     """AUC and false accepts of two classes, RMSE and R2 of a regression; None for other tasks."""
-    shown = [row for row in OF_TASK if row[1] in next(iter(methods.values()))["summary"].get(row[0], {})]
+    shown = [row for row in OF_TASK if row[1] in next(iter(methods.values())).summary.get(row[0], {})]
     if not shown:
         return None
     table = _table(["method", *(title for *_, title, _, _ in shown)], left=1)
-    for name in order:
-        cells = [(methods[name]["summary"][part][metric], factor, digits) for part, metric, _, factor, digits in shown]
-        table.add_row(name, *("" if found["mean"] is None else f"{factor * found['mean']:.{digits}f}"
+    for name, method in methods.items():
+        cells = [(method.statistic(part, metric), factor, digits) for part, metric, _, factor, digits in shown]
+        table.add_row(name, *("" if found is None else f"{factor * found.mean:.{digits}f}"
                               f"{_half(found, factor, digits)}" for found, factor, digits in cells))  # fmt: skip
     binary = shown[0][1] == "auc_pooled"
     told = "all test examples together" + ("; false accepts at 5% false rejects." if binary else ".")
     return table, Text("\n" + told, style="dim")
 
 
-def _newcomers(
-    methods: dict[str, Any], order: list[str], measure: str, classification: bool
-) -> tuple[Table, Text] | None:
+def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[Table, Text] | None:
     """New clients by how many of their examples they use; without intervals, which are in the report."""
-    found = {name: mine for name in order if (mine := methods[name].get("newcomers"))}
+    found = {name: mine for name, method in methods.items() if (mine := method.newcomers)}
     if not found:
         return None
     first = next(iter(found.values()))
-    every = range(len(first["examples"]))
-    room = 7 if classification else 6
+    every = range(len(first.examples))
+    room = 7 if percent else 6
     kept = every if len(every) <= room else [*every[: room - 1], every[-1]]
-    table = _table(["method", *(f"{first['examples'][at]}" for at in kept)], left=1, tight=max(map(len, found)) > 10)
-    bare = lambda mean: "–" if mean is None else f"{100 * mean:.1f}" if classification else f"{mean:.4g}"
+    table = _table(["method", *(f"{first.examples[at]}" for at in kept)], left=1, tight=max(map(len, found)) > 10)
+    bare = lambda mean: "–" if isnan(mean) else f"{100 * mean:.1f}" if percent else f"{mean:.4g}"
     for name, mine in found.items():
-        table.add_row(name, *(bare(mine[measure][at]["mean"]) for at in kept))
-    many = f"{first['clients']} new client{'s' if first['clients'] != 1 else ''}"
+        table.add_row(name, *(bare(mine.scores[at].mean) for at in kept))
+    many = f"{first.clients} new client{'s' if first.clients != 1 else ''}"
     told = f"{many} by how many training examples each may use; intervals over seeds are in the report."
     return table, Text("\n" + told, style="dim")
 
 
-def _sent(method: dict[str, Any]) -> float:
-    cost = method["seeds"][0]["costs"]
+def _sent(method: MethodRecord) -> float:
+    cost = method.seeds[0].costs
     return cost["bytes_up"] + cost["bytes_down"]
 
 
@@ -113,41 +104,39 @@ def _unit(count: float) -> tuple[str, float]:
     return "B", 1.0
 
 
-def _with_interval(found: dict[str, Any], percent: bool) -> str:
-    if found["mean"] is None:
+def _with_interval(found: Interval | None, percent: bool) -> str:
+    if found is None:
         return "diverged"
     factor, digits = (100, 1) if percent else (1, 3)
-    return f"{factor * found['mean']:.{digits}f}{_half(found, factor, digits)}"
+    return f"{factor * found.mean:.{digits}f}{_half(found, factor, digits)}"
 
 
-def _half(found: dict[str, Any], factor: float, digits: int) -> str:
-    if found["half_width"] is None:
-        return ""
-    width = factor * found["half_width"]
-    return f" ±{width:.{0 if width >= 10 else digits}f}"
+def _half(found: Interval, factor: float, digits: int) -> str:
+    width = factor * found.half_width
+    return "" if isnan(width) else f" ±{width:.{0 if width >= 10 else digits}f}"
 
 
-def _hurt(found: dict[str, Any] | None) -> tuple[str, str]:
+def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
     if found is None:
         return "", ""
-    if found.get("diverged"):
+    if isinstance(found, Diverged):
         return "diverged", ""
-    gain = found["gain_over_local"]
-    shares = f"{100 * found['hurt_expected']:.0f} ({100 * found['hurt_proved']:.0f})"
-    return f"{gain['mean']:+.1f}{_half(gain, 1, 1)}", shares
+    gain = found.gain_over_local
+    shares = f"{100 * found.hurt_expected:.0f} ({100 * found.hurt_proved:.0f})"
+    return f"{gain.mean:+.1f}{_half(gain, 1, 1)}", shares
 
 
-def _legend(record: dict[str, Any], classification: bool, beside_local: bool, unit: str) -> list[str]:
-    spec, federation = record["spec"], record["federation"]
-    seeds, held = len(spec["seeds"]), federation["new_clients"]
-    what = WHAT[federation["task"]]
+def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> list[str]:
+    spec, federation = record.spec, record.federation
+    seeds, held = len(spec["seeds"]), federation.new_clients
+    what = WHAT[federation.task]
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
-    examples = federation["examples"]["test"]
-    one = f"; one is {100 / examples:.1g} points" if classification and examples else ""
+    examples = federation.examples["test"]
+    one = f"; one is {100 / examples:.1g} points" if percent and examples else ""
     lines = [
-        f"{federation['clients']} clients{aside}, {record['model']}, {spec['train']['rounds']} rounds; {tuned}.",
+        f"{federation.clients} clients{aside}, {record.model}, {spec['train']['rounds']} rounds; {tuned}.",
         f"test: {what} over all clients' {examples} test examples{one} ({over}).",
         "worst tenth: mean over the worst 10% of clients.",
     ]
@@ -157,7 +146,7 @@ def _legend(record: dict[str, Any], classification: bool, beside_local: bool, un
             "hurt: share of clients worse off than alone by more than 1 point, expected (and proved).",
         ]
     lines.append(f"{unit} sent: up and down, all clients together.")
-    return lines + [f"note: {note}" for note in record["notes"]]
+    return lines + [f"note: {note}" for note in record.notes]
 
 
 def methods_table(rows: list[dict[str, Any]], model: str) -> Group:

@@ -14,10 +14,10 @@ from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import interval, per_client
 from apiece.experiment import build as setup
-from apiece.experiment import record
+from apiece.experiment import measure
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples, judge
-from apiece.experiment.record import Trials
+from apiece.experiment.measure import Trials
 from apiece.experiment.spec import TrainSpec
 from apiece.experiment.train import train
 from apiece.protocol import Method
@@ -205,7 +205,7 @@ def _merit(tried: tuple[dict[str, Any], float, float]) -> tuple[float, float]:
 
 
 def trials_of(results: dict[str, Result]) -> Trials:
-    """As `apiece.experiment.record` reads them."""
+    """As `apiece.experiment.measure` reads them."""
     return {name: result.outcomes for name, result in results.items()}
 
 
@@ -250,13 +250,13 @@ def per_method(place: Arena, results: dict[str, Result]) -> dict[str, dict[str, 
 
     Errors are shares of mistakes (squared errors in regression); `hurt` as `apiece.evaluate.hurt` defines it.
     """
-    harm = record.gains(place, trials_of(results))
+    harm = measure.gains(place, trials_of(results))
     table = {}
     for name, result in results.items():
         error = interval(errors(place, result))
         mine = harm.get(name, {})
-        gain = mine.get("gain_over_local", {})
-        row = {"test error": error.mean, "+-": error.half_width, "gain over local": gain.get("mean", math.nan)}
+        gain = mine["gain_over_local"].mean if "gain_over_local" in mine else math.nan
+        row = {"test error": error.mean, "+-": error.half_width, "gain over local": gain}
         for key in ("hurt_proved", "hurt_expected", "worst_client"):
             row[key.replace("_", " ")] = round(mine.get(key, math.nan), 6)  # a chance of 1e-50 is none
         if result.newcomers:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.data import Federation
-from apiece.experiment import record
+from apiece.experiment import measure
 from apiece.experiment.build import Arena, arena, model_of
 from apiece.experiment.spec import ModelSpec, TrainSpec
 from apiece.reproduce import contest
@@ -15,7 +15,7 @@ from apiece.reproduce.contest import Result, Rival, Step
 
 
 class Silos(NamedTuple):
-    """What every method did on every split: arenas, results, and who is hurt, as `record.gains` tells it."""
+    """What every method did on every split: arenas, results, and who is hurt, as `measure.gains` tells it."""
 
     name: str
     places: list[Arena]
@@ -39,7 +39,7 @@ class Silos(NamedTuple):
 
     def scale(self, place: Arena, found: dict[str, Result]) -> float:
         """What one hundred points are."""
-        return record.error_scale(place, next(iter(next(iter(found.values())).outcomes.values())))
+        return measure.error_scale(place, next(iter(next(iter(found.values())).outcomes.values())))
 
     def newcomers(self, method: str) -> np.ndarray:
         """[splits, numbers of examples]: the new clients' test error in points."""
@@ -66,7 +66,7 @@ class Silos(NamedTuple):
         """[splits]: a metric of the task, pooled over all test examples."""
         pairs = zip(self.places, self.results, strict=True)
         every = [(place, outcome) for place, found in pairs for outcome in found[method].outcomes.values()]
-        return np.array([record.metrics(place, outcome)[part][key] for place, outcome in every], float)
+        return np.array([measure.metrics(place, outcome)[part][key] for place, outcome in every], float)
 
 
 def compete(
@@ -91,5 +91,5 @@ def compete(
         found = contest.contest(place, rivals, plan, (split,), newcomers=known, step=told, engines=engines)
         places.append(place)
         results.append(found)
-        harm.append(record.gains(place, contest.trials_of(found)))
+        harm.append(measure.gains(place, contest.trials_of(found)))
     return Silos(name, places, results, harm)

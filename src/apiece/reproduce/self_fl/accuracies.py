@@ -3,7 +3,7 @@
 import numpy as np
 
 from apiece.evaluate import interval
-from apiece.experiment import record
+from apiece.experiment import measure
 from apiece.experiment.build import Arena
 from apiece.reproduce.contest import Result
 from apiece.reproduce.verdict import Claim, mean_of, stated
@@ -16,7 +16,7 @@ Scores = dict[str, dict[str, np.ndarray]]  # method -> statistic -> accuracy in 
 
 def accuracies(place: Arena, result: Result) -> dict[str, np.ndarray]:
     """Test accuracy of the clients that train, in points: three statistics, each by seed."""
-    found = [record.metrics(place, outcome)["test"]["accuracy"] for outcome in result.outcomes.values()]
+    found = [measure.metrics(place, outcome)["test"]["accuracy"] for outcome in result.outcomes.values()]
     return {name: 100 * np.array([row[name] for row in found]) for name in WORDS}
 
 

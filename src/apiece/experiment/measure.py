@@ -1,0 +1,118 @@
+"""From finished trials to the numbers of the record: metrics, gains over training alone, intervals over seeds."""
+
+from typing import Any
+
+import numpy as np
+
+from apiece.data.federation import HITS
+from apiece.evaluate import (
+    Interval,
+    binary_metrics,
+    hurt,
+    interval,
+    paired_interval,
+    per_client,
+    regression_metrics,
+    summarize,
+)
+from apiece.experiment.build import Arena
+from apiece.experiment.judge import Outcome, finite
+
+Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left
+
+
+def metrics(arena: Arena, outcome: Outcome) -> dict[str, Any]:
+    """One trial's numbers: training clients on validation and test, new clients on test."""
+    old = outcome.judged < arena.population
+    parts = {"validation": old, "test": old} | ({"new_clients": ~old} if (~old).any() else {})
+    return {part: _summary(arena, outcome, part, chosen) for part, chosen in parts.items()}
+
+
+def _summary(arena: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> dict[str, Any]:
+    split = "test" if part == "new_clients" else part
+    train_sizes = np.diff(arena.offsets)[outcome.judged][chosen]
+    result: dict[str, Any] = {}
+    for kind in ("loss", "error"):
+        values, offsets = outcome.scores(split, kind)
+        per = finite(per_client(values, offsets))
+        sizes = np.diff(offsets)[chosen]
+        name, score, higher = kind, per[chosen], False
+        if kind == "error" and arena.federation.task in HITS:
+            name, score, higher = "accuracy", 1 - score, True
+        result[name] = summarize(score, sizes, higher, train_sizes=train_sizes)
+    regression = arena.federation.task == "regression"
+    kind, of_task = ("error", regression_metrics) if regression else ("margin", binary_metrics)
+    if f"{split}_{kind}" not in outcome.arrays or not (regression or arena.federation.binary):
+        return result
+    values, offsets = outcome.scores(split, kind)
+    mine = np.repeat(chosen, np.diff(offsets))
+    ends = np.concatenate([[0], np.cumsum(np.diff(offsets)[chosen])])
+    targets = _targets(arena, split, outcome.judged)[mine]
+    return result | of_task(finite(values[mine]), targets, ends, train_sizes)
+
+
+def _targets(arena: Arena, split: str, judged: np.ndarray) -> np.ndarray:
+    _, targets, offsets = arena.splits[split]
+    y = np.asarray(targets)
+    return np.concatenate([y[offsets[i] : offsets[i + 1]] for i in judged])
+
+
+def gains(arena: Arena, trials: Trials) -> dict[str, dict[str, Any]]:
+    """Per method, over all seeds: who is better off than alone, and who is hurt (points of test error)."""
+    if "local" not in trials:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    scale = error_scale(arena, next(iter(trials["local"].values())))
+    for name, by_seed in trials.items():
+        if name == "local":
+            continue
+        seeds = [seed for seed in by_seed if seed in trials["local"]]
+        pairs = [(by_seed[s].scores("test", "error"), trials["local"][s].scores("test", "error")) for s in seeds]
+        old = next(iter(by_seed.values())).judged < arena.population
+        offsets = pairs[0][0][1]
+        mine, ends = np.repeat(old, np.diff(offsets)), np.concatenate([[0], np.cumsum(np.diff(offsets)[old])])
+        error, alone = (np.stack([pair[k][0][mine] for pair in pairs]).astype(np.float64) for k in (0, 1))
+        if not (np.isfinite(error).all() and np.isfinite(alone).all()):
+            found[name] = {"diverged": True}
+            continue
+        found[name] = hurt(error, alone, ends, scale=scale).as_dict()
+        means = [np.nanmean(per_client(a, ends) - per_client(e, ends)) for e, a in zip(error, alone, strict=True)]
+        found[name]["gain_over_local"] = interval(100 * np.array(means) / scale)
+    return found
+
+
+def error_scale(arena: Arena, outcome: Outcome) -> float:
+    """What one hundred points of error are: 1 for mistakes, the variance of the targets for squared errors."""
+    if arena.federation.task != "regression":
+        return 1.0
+    return float(np.var(_targets(arena, "test", outcome.judged))) or 1.0
+
+
+def over_seeds(per_seed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same nested numbers with an interval over the seeds in place of each number.
+
+    >>> over_seeds([{"a": {"mean": 1.0}}, {"a": {"mean": 3.0}}])["a"]["mean"].mean
+    2.0
+    """
+    first = per_seed[0]
+    return {
+        key: over_seeds([m[key] for m in per_seed])
+        if isinstance(value, dict)
+        else interval(np.array([m[key] for m in per_seed], np.float64))
+        for key, value in first.items()
+    }
+
+
+def against(trials: Trials, arena: Arena, name: str, other: str) -> Interval | None:
+    """The paired difference in weighted test error (points), method minus the other, with its interval over seeds."""
+    seeds = [s for s in trials.get(name, {}) if s in trials.get(other, {})]
+    if not seeds or name == other:
+        return None
+    scale = error_scale(arena, trials[name][seeds[0]])
+
+    def mean(outcome: Outcome) -> float:
+        errors, offsets = outcome.scores("test", "error")
+        trained = np.repeat(outcome.judged < arena.population, np.diff(offsets))
+        return 100 * float(finite(errors[trained]).mean(dtype=np.float64)) / scale
+
+    return paired_interval([mean(trials[name][s]) for s in seeds], [mean(trials[other][s]) for s in seeds])

@@ -1,0 +1,158 @@
+"""The two tables of a run folder: rounds.parquet and clients.parquet, written, read, and averaged over seeds."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from apiece.data.federation import HITS
+from apiece.errors import UserError
+from apiece.evaluate import per_client
+from apiece.experiment.build import Arena
+from apiece.experiment.judge import finite
+from apiece.experiment.measure import Trials, error_scale
+from apiece.experiment.spec import BASELINES
+from apiece.files import replacing
+
+
+def round_rows(trials: Trials) -> pa.Table:
+    """One row per method, seed and evaluation; costs grow in proportion to the rounds done."""
+    rows = []
+    for name, by_seed in trials.items():
+        for seed, outcome in by_seed.items():
+            for point in outcome.curve:
+                share = point["round"] / outcome.costs["rounds"]
+                spent = {key: outcome.costs[key] * share for key in ("bytes_up", "bytes_down", "gradients")}
+                rows.append({"method": name, "seed": seed, **point, **spent})
+    return pa.Table.from_pylist(rows)
+
+
+def client_rows(arena: Arena, trials: Trials) -> pa.Table:
+    """One row per method, seed and client, its gains over the baselines in points."""
+    tables = []
+    test = "accuracy" if arena.federation.task in HITS else "error"
+    scale = error_scale(arena, next(iter(next(iter(trials.values())).values())))
+    for name, by_seed in trials.items():
+        for seed, outcome in by_seed.items():
+            error = finite(per_client(*outcome.scores("test", "error")))
+            who = outcome.judged
+            columns: dict[str, Any] = {
+                "method": [name] * len(who),
+                "seed": np.full(len(who), seed),
+                "client": arena.ids[who].tolist(),
+                "new": who >= arena.population,
+                "train_examples": np.diff(arena.offsets)[who],
+                "test_examples": np.diff(outcome.scores("test", "error")[1]),
+                "test_loss": finite(per_client(*outcome.scores("test", "loss"))),
+                f"test_{test}": 1 - error if test == "accuracy" else error,
+            }
+            for other in BASELINES:
+                if seed in trials.get(other, {}):
+                    theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
+                    columns[f"gain_over_{other}"] = 100 * (theirs - error) / scale
+            tables.append(pa.table(columns))
+    return pa.concat_tables(tables)
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """A Parquet file, whole or not at all."""
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+def read_table(path: Path) -> pa.Table:
+    """The table of a run folder; a `UserError` names a damaged one."""
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
+
+
+class ClientMeans(NamedTuple):
+    """The clients of one method, means over seeds: NaN where a client has no test example or its model diverged."""
+
+    ids: list[str]
+    new: NDArray
+    train: NDArray
+    test: NDArray
+    score: NDArray
+    gain: NDArray  # over local, points; all NaN without local
+
+
+def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
+    """The client table with the seeds averaged away, split by method.
+
+    >>> table = pa.table({"method": ["a", "a"], "seed": [0, 1], "client": ["x", "x"], "new": [False, False],
+    ...                   "train_examples": [3, 3], "test_examples": [2, 2], "test_error": [1.0, 3.0]})
+    >>> means_of_clients(table)["a"].score
+    array([2.])
+    """
+    score = "test_accuracy" if "test_accuracy" in table.column_names else "test_error"
+    numbers = [name for name in (score, "gain_over_local") if name in table.column_names]
+    facts = ["new", "train_examples", "test_examples"]
+    wanted = [(name, "mean") for name in numbers] + [(name, "max") for name in facts]
+    # Without threads the clients keep the order of the table.
+    means = table.group_by(["method", "client"], use_threads=False).aggregate(wanted)
+    methods = means["method"].to_numpy()
+    found = {}
+    for method in dict.fromkeys(methods.tolist()):
+        mine = means.filter(pa.array(methods == method))
+        column = lambda name, mine=mine: mine[name].to_numpy().astype(np.float64)
+        gain = column("gain_over_local_mean") if "gain_over_local" in numbers else np.full(len(mine), np.nan)
+        found[method] = ClientMeans(
+            mine["client"].to_pylist(),
+            column("new_max").astype(bool),
+            column("train_examples_max"),
+            column("test_examples_max"),
+            column(f"{score}_mean"),
+            gain,
+        )
+    return found
+
+
+class Progress(NamedTuple):
+    """One method's validation loss, evaluation by evaluation: mean, least and largest over seeds.
+
+    `error` is the standard error of the mean where only a sample of the clients was looked at.
+    """
+
+    rounds: NDArray
+    bytes_sent: NDArray  # up and down, mean over seeds
+    mean: NDArray
+    least: NDArray
+    largest: NDArray
+    error: NDArray
+
+
+def progress_of_methods(table: pa.Table) -> dict[str, Progress]:
+    """The table of rounds with the seeds averaged away, split by method.
+
+    >>> table = pa.table({"method": ["a", "a"], "seed": [0, 1], "round": [5, 5], "validation_loss": [1.0, 3.0],
+    ...                   "sampling_error": [0.0, 0.0], "bytes_up": [4.0, 4.0], "bytes_down": [6.0, 6.0]})
+    >>> found = progress_of_methods(table)["a"]
+    >>> found.rounds.tolist(), found.mean.tolist(), found.largest.tolist(), found.bytes_sent.tolist()
+    ([5.0], [2.0], [3.0], [10.0])
+    """
+    if not table.num_rows:
+        return {}
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    return {name: _progress(columns, columns["method"] == name) for name in dict.fromkeys(columns["method"].tolist())}
+
+
+def _progress(columns: dict[str, NDArray], mine: NDArray) -> Progress:
+    at, loss, error = (columns[name][mine] for name in ("round", "validation_loss", "sampling_error"))
+    sent = columns["bytes_up"][mine] + columns["bytes_down"][mine]
+    rows = [at == number for number in np.unique(at)]
+    reduce = lambda how, values: np.array([how(values[row]) for row in rows])
+    return Progress(
+        np.unique(at).astype(np.float64),
+        reduce(np.mean, sent),
+        reduce(np.mean, loss),
+        reduce(np.min, loss),
+        reduce(np.max, loss),
+        # Seeds look at samples of their own, so that their errors are independent.
+        np.sqrt(reduce(np.sum, error**2)) / reduce(len, loss),
+    )
