@@ -241,7 +241,7 @@ class Federation:
         ...     sorted(p.name for p in quadratics().save(folder + "/toy").iterdir())[:3]
         ['federation.json', 'ids.npy', 'test.offsets.npy']
         """
-        return storage.write(Path(path), *self._described(""))
+        return storage.write_folder(Path(path), *self._described(""))
 
     def _described(self, prefix: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What goes into the JSON file, and the arrays by name."""
@@ -285,14 +285,14 @@ class Federation:
                 raise UserError(f"{folder / storage.DESCRIBED} has no valid '{key}'; the federation is damaged")
         parts: dict[str, Any] = {}
         for part in SPLITS:
-            x, y = (storage.read(folder, f"{prefix}{part}.{key}", mapped=True) for key in ("x", "y"))
-            offsets = storage.read(folder, f"{prefix}{part}.offsets")
+            x, y = (storage.read_array(folder, f"{prefix}{part}.{key}", mapped=True) for key in ("x", "y"))
+            offsets = storage.read_array(folder, f"{prefix}{part}.offsets")
             try:
                 parts[part] = Split(x, y, offsets)
             except UserError as error:
                 raise UserError(f"{folder / prefix}{part}.offsets.npy: {error}; the federation is damaged") from error
-        ids = storage.read(folder, f"{prefix}ids")
-        truth = {str(key): storage.read(folder, f"{prefix}truth.{key}") for key in described["truth"]}
+        ids = storage.read_array(folder, f"{prefix}ids")
+        truth = {str(key): storage.read_array(folder, f"{prefix}truth.{key}") for key in described["truth"]}
         new = cls._opened(folder, described["new"], f"{prefix}new.") if described["new"] is not None else None
         words: dict[str, Any] = {key: tuple(str(word) for word in described[key]) for key in _WORDS}
         try:

@@ -16,7 +16,7 @@ from apiece.experiment import build as setup
 from apiece.experiment import record, trial, tune
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import Trials
-from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
+from apiece.experiment.spec import Spec, make_spec, read_values
 from apiece.methods.options import bind, checked, tunable
 
 FORMAT = "2"  # of the files in checkpoints/: a run is resumed by a version that writes the same
@@ -35,7 +35,7 @@ class Comparison:
     def personal(self, method: str, client: str, seed: int | None = None) -> dict[str, np.ndarray]:
         """One client's own model under a method, by parameter path."""
         seed = self.record["spec"]["seeds"][0] if seed is None else seed
-        with files.opened(self.folder / "models" / f"{method}-{seed}.safetensors") as (get, names, about):
+        with files.read_rows(self.folder / "models" / f"{method}-{seed}.safetensors") as (get, names, about):
             if client not in about["clients"]:
                 raise UserError(f"no personal model of client '{client}' was kept for {method}")
             row = about["clients"].index(client)
@@ -47,14 +47,13 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
     """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written."""
     place = setup.check(spec)
     if fresh:
-        files.new_folder(out)
+        files.make_folder(out)
     resolved = spec.model_dump()
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
     files.write_json(out / "checkpoints" / "federation.json", fingerprint(place))
-    with files.replacing(out / "spec.toml") as temporary:
-        temporary.write_text(to_toml(resolved), encoding="utf-8")
+    files.write_toml(out / "spec.toml", resolved)
     return _go(spec, place, out, watch)
 
 
@@ -112,7 +111,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     record.write_rounds(out / "rounds.parquet", trials)
     record.write_clients(out / "clients.parquet", place, trials)
     files.write_json(out / "record.json", found)
-    return Comparison(files.plain(found), out, trials, place)
+    return Comparison(files.as_plain(found), out, trials, place)
 
 
 class _Bench:
@@ -149,7 +148,7 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
         engine, hyper = bench.engine, bench.hyper | point
         final = plan.model_copy(update={"evaluate_every": plan.rounds})
         _, curve, _ = trial.train(engine, bench.place, hyper, seed, final, bench.splits, tick=progress.tick)
-        tried.append(files.plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
+        tried.append(files.as_plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
         files.write_json(path, tried)
     return tried
 
@@ -252,7 +251,7 @@ def compare(
     >>> list(found.record["methods"])
     ['local', 'fed_avg', 'ftfa', 'ditto']
     """
-    out = Path(out) if out is not None else files.next_free(Path("runs/compare"))
+    out = Path(out) if out is not None else files.find_free_path(Path("runs/compare"))
     given = {
         "model": {"name": model, "options": model_options or {}},
         "train": {"rounds": rounds, **train},
@@ -262,7 +261,7 @@ def compare(
     }
     if isinstance(data, Federation):
         setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
-        files.new_folder(out)
+        files.make_folder(out)
         source = str(data.save(out / "federation"))
         return run_spec(make_spec({**given, "data": {"source": source}}, "compare"), out, watch, fresh=False)
     return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)

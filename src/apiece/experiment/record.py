@@ -17,7 +17,7 @@ from apiece.data.federation import HITS
 from apiece.evaluate import binary_metrics, hurt, interval, paired_interval, per_client, regression_metrics, summarize
 from apiece.experiment.build import Arena
 from apiece.experiment.trial import Outcome, finite
-from apiece.files import replacing
+from apiece.files import replace_file
 
 Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left
 
@@ -181,10 +181,10 @@ def write_clients(path: Path, place: Arena, trials: Trials) -> None:
                     theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
                     columns[f"gain_over_{other}"] = 100 * (theirs - error) / scale
             tables.append(pa.table(columns))
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         pq.write_table(pa.concat_tables(tables), temporary)
 
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         pq.write_table(pa.Table.from_pylist(list(rows)), temporary)

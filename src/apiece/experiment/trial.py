@@ -191,7 +191,7 @@ def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: fl
 
     At most `most` GB of them.
     """
-    arrays = files.flattened("server", run.server)
+    arrays = files.arrays_by_path("server", run.server)
     count = len(place.ids)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(run.params)) * count / 1e9
     if size > most:
@@ -199,12 +199,12 @@ def save_models(path: Path, engine: Simulation, place: Arena, run: Run, most: fl
         return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
                 f"to keep them: models_gb = {math.ceil(size)} under [train] in a spec")  # fmt: skip
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), run.params)
-    stacked = files.named("personal", like)
-    with files.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
+    stacked = files.leaves_by_path("personal", like)
+    with files.write_rows(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
         for name, array in arrays.items():
             put(name, 0, array)
         for models, who in engine.personal_groups(run, np.arange(count)):
-            for name, rows in files.flattened("personal", models).items():
+            for name, rows in files.arrays_by_path("personal", models).items():
                 put(name, int(who[0]), rows)
     return None
 
@@ -250,11 +250,13 @@ def _look(engine: Simulation, run: Run, place: Arena, who: np.ndarray, split: Ex
 
 def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -> None:
     known = np.flatnonzero(run.known)
-    arrays = {"known": known, **files.flattened("server", run.server), **files.flattened("flight", run.flight)}
-    rows = {name: leaf for name, leaf in files.named("rows", run.rows).items() if len(leaf)}  # none are kept: no rows
+    arrays = {"known": known} | files.arrays_by_path("server", run.server)
+    arrays |= files.arrays_by_path("flight", run.flight)
+    kept = files.leaves_by_path("rows", run.rows)
+    rows = {name: leaf for name, leaf in kept.items() if len(leaf)}  # none are kept: no rows
     like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
     about = {"round": run.round, "clock": run.clock, "curve": curve, "seconds": seconds}
-    with files.new_arrays(path, arrays | like, about) as put:
+    with files.write_rows(path, arrays | like, about) as put:
         for name, array in arrays.items():
             put(name, 0, array)
         for name, leaf in rows.items():
@@ -263,14 +265,14 @@ def _save(path: Path, run: Run, curve: list[dict[str, float]], seconds: float) -
 
 
 def _restored(path: Path, fresh: Run, engine: Simulation) -> tuple[Run, list[dict[str, float]], float]:
-    with files.opened(path) as (get, names, about):
+    with files.read_rows(path) as (get, names, about):
         known = get("known")
-        for name, leaf in files.named("rows", fresh.rows).items():
+        for name, leaf in files.leaves_by_path("rows", fresh.rows).items():
             for some in parts(leaf, len(known)) if len(leaf) else ():
                 put_back(leaf, known[some], get(name, some.start, some.stop))
         fresh.known[known] = True
         arrays = {name: get(name) for name in names if not name.startswith("rows")}
-    server = on_devices(files.unflattened("server", fresh.server, arrays), engine.mesh)
-    flight = on_devices(files.unflattened("flight", fresh.flight, arrays), engine.mesh)
+    server = on_devices(files.rebuild_tree("server", fresh.server, arrays), engine.mesh)
+    flight = on_devices(files.rebuild_tree("flight", fresh.flight, arrays), engine.mesh)
     run = dataclasses.replace(fresh, round=about["round"], clock=about["clock"], server=server, flight=flight)
     return run, about["curve"], about["seconds"]

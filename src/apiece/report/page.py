@@ -6,7 +6,7 @@ from pathlib import Path
 import jinja2
 
 from apiece.errors import UserError
-from apiece.files import replacing
+from apiece.files import replace_file
 from apiece.report import tables
 from apiece.report.findings import findings
 from apiece.report.newcomers import newcomers_figure, newcomers_table
@@ -37,7 +37,7 @@ def write_report(run_folder: Path) -> Path:
     run_folder = Path(run_folder)
     path = run_folder / "report.html"
     html = render(read_run(run_folder))
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return path
 
@@ -52,7 +52,7 @@ def write_picture(run_folder: Path, path: Path) -> Path:
     figure = gains_figure(read_run(Path(run_folder)), standalone=True)
     if figure is None:
         raise UserError(f"no gains to draw: '{run_folder}' has no method that can be compared with 'local'")
-    with replacing(Path(path)) as temporary:
+    with replace_file(Path(path)) as temporary:
         temporary.write_text(figure.svg + "\n", encoding="utf-8")
     return Path(path)
 
