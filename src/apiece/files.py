@@ -3,7 +3,10 @@
 import contextlib
 import json
 import os
+import secrets
+import shutil
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
+import tomli_w
 
 from apiece.errors import UserError
 from apiece.protocol import Tree
@@ -19,11 +23,11 @@ from apiece.split import path_name
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder) / "a.txt") as temporary:
+    ...     with replace_file(Path(folder) / "a.txt") as temporary:
     ...         _ = temporary.write_text("whole")
     ...     (Path(folder) / "a.txt").read_text()
     'whole'
@@ -42,6 +46,29 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def fill_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path` that becomes it when the block ends well: no reader ever sees half of it.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with fill_folder(Path(folder) / "a") as temporary:
+    ...         _ = (temporary / "b.txt").write_text("whole")
+    ...     (Path(folder) / "a" / "b.txt").read_text()
+    'whole'
+    """
+    if os.path.lexists(path):
+        raise UserError(f"{path} already exists; remove it or choose another folder")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        os.rename(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     """JSON, indented, with NaN and infinity as null (JSON has neither).
 
@@ -50,8 +77,8 @@ def write_json(path: Path, value: Any) -> None:
     ...     read_json(Path(folder) / "a.json")
     {'x': None}
     """
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+    with replace_file(path) as temporary:
+        temporary.write_text(json.dumps(as_plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -62,28 +89,74 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 
 
-def plain(value: Any) -> Any:
+def write_toml(path: Path, values: dict[str, Any]) -> None:
+    """Tables of numbers, texts and lists as TOML.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_toml(Path(folder) / "a.toml", {"data": {"source": "digits"}, "tune": 8})
+    ...     read_toml(Path(folder) / "a.toml")
+    {'tune': 8, 'data': {'source': 'digits'}}
+    """
+    try:
+        text = as_toml(values)
+    except TypeError as error:
+        raise UserError(f"{path} cannot be written as TOML: {error}; give plain numbers, texts and lists") from None
+    with replace_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_toml(path: str | Path, what: str = "file") -> dict[str, Any]:
+    """The values of a TOML file; a `UserError` says `what` is missing, or where it is no TOML.
+
+    >>> try: read_toml("no-such.toml", "spec file")
+    ... except UserError as error: print(error)
+    there is no spec file 'no-such.toml'
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no {what} '{path}'") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"the {what} '{path}' cannot be read: {error}") from None
+
+
+def as_toml(values: dict[str, Any]) -> str:
+    """The text of a TOML file with these values; None is left out, as TOML has none.
+
+    >>> print(as_toml({"tune": 8, "data": {"source": "digits", "hidden": None, "options": {"k": 2}}}).strip())
+    tune = 8
+    <BLANKLINE>
+    [data]
+    source = "digits"
+    <BLANKLINE>
+    [data.options]
+    k = 2
+    """
+    return tomli_w.dumps(_without_none(values))
+
+
+def as_plain(value: Any) -> Any:
     """NumPy numbers, arrays and tuples as what JSON knows.
 
-    >>> plain({"a": np.float32(1.5), "b": (1, np.nan)})
+    >>> as_plain({"a": np.float32(1.5), "b": (1, np.nan)})
     {'a': 1.5, 'b': [1, None]}
     """
     if isinstance(value, dict):
-        return {str(key): plain(v) for key, v in value.items()}
+        return {str(key): as_plain(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [as_plain(v) for v in value]
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return as_plain(value.tolist())
     if isinstance(value, np.generic):
-        return plain(value.item())
+        return as_plain(value.item())
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
     """Named arrays and a JSON description in one safetensors file."""
     whole = {name: np.asarray(value, order="C") for name, value in arrays.items()}  # a single number stays one
-    with replacing(path) as temporary:
-        safetensors.numpy.save_file(whole, temporary, {"json": json.dumps(plain(about))})
+    with replace_file(path) as temporary:
+        safetensors.numpy.save_file(whole, temporary, {"json": json.dumps(as_plain(about))})
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -102,36 +175,36 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 
 
-def named(prefix: str, tree: Tree) -> dict[str, Any]:
+def leaves_by_path(prefix: str, tree: Tree) -> dict[str, Any]:
     """A tree's leaves as they are, by path.
 
-    >>> named("model", {"out": {"w": 1}})
+    >>> leaves_by_path("model", {"out": {"w": 1}})
     {'model/out/w': 1}
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {"/".join([prefix, path_name(path)] if path else [prefix]): leaf for path, leaf in leaves}
 
 
-def flattened(prefix: str, tree: Tree) -> dict[str, np.ndarray]:
+def arrays_by_path(prefix: str, tree: Tree) -> dict[str, np.ndarray]:
     """A tree's leaves by path, for `write_arrays`.
 
-    >>> list(flattened("model", {"out": {"w": np.ones(1)}}))
+    >>> list(arrays_by_path("model", {"out": {"w": np.ones(1)}}))
     ['model/out/w']
     """
-    return {name: np.asarray(leaf) for name, leaf in named(prefix, tree).items()}
+    return {name: np.asarray(leaf) for name, leaf in leaves_by_path(prefix, tree).items()}
 
 
-def unflattened(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tree:
-    """The tree, shaped like `example`, of arrays that `flattened` named.
+def rebuild_tree(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> Tree:
+    """The tree, shaped like `example`, of arrays that `arrays_by_path` named.
 
-    >>> unflattened("m", {"w": 0}, {"m/w": np.ones(1)})
+    >>> rebuild_tree("m", {"w": 0}, {"m/w": np.ones(1)})
     {'w': array([1.])}
     """
-    names = named(prefix, example)
+    names = leaves_by_path(prefix, example)
     return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
 
 
-def new_folder(path: Path) -> Path:
+def make_folder(path: Path) -> Path:
     """An empty folder for a run; one that holds anything is never overwritten."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         hint = f"continue it with: apiece resume {path}" if (path / "spec.toml").exists() else "choose another name"
@@ -145,12 +218,12 @@ def new_folder(path: Path) -> Path:
     return path
 
 
-def next_free(path: Path) -> Path:
+def find_free_path(path: Path) -> Path:
     """`path` with the first number behind it that is not taken.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     (Path(folder) / "run-1").mkdir()
-    ...     next_free(Path(folder) / "run").name
+    ...     find_free_path(Path(folder) / "run").name
     'run-2'
     """
     number = 1
@@ -166,43 +239,43 @@ KINDS = {"f": "F", "i": "I", "u": "U"}
 
 
 @contextlib.contextmanager
-def new_arrays(path: Path, like: dict[str, Any], about: dict[str, Any]) -> Iterator[Put]:
+def write_rows(path: Path, like: dict[str, Any], about: dict[str, Any]) -> Iterator[Put]:
     """A file as `write_arrays` makes it, of arrays of the shapes and dtypes that `like` has.
 
     What is not put is zero. As every file of a run, it is there as a whole when the block ends well, or not at all.
 
-    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
     ...     file = Path(place, "a.safetensors")
-    ...     with new_arrays(file, {"w": np.empty((3, 2), np.int32), "n": np.empty((), bool)}, {"round": 5}) as put:
+    ...     with write_rows(file, {"w": np.empty((3, 2), np.int32), "n": np.empty((), bool)}, {"round": 5}) as put:
     ...         put("w", 1, np.array([[1, 2], [3, 4]], np.int32))
     ...         put("n", 0, np.array(True))
     ...     arrays, about = read_arrays(file)
     >>> arrays["w"].tolist(), arrays["n"].tolist(), about
     ([[0, 0], [1, 2], [3, 4]], True, {'round': 5})
     """
-    head: dict[str, Any] = {"__metadata__": {"json": json.dumps(plain(about))}}
+    head: dict[str, Any] = {"__metadata__": {"json": json.dumps(as_plain(about))}}
     end = 0
     for name, array in sorted(like.items(), key=lambda item: -np.dtype(item[1].dtype).itemsize):  # keeps them aligned
-        begin, end = end, end + _bytes(array.shape, array.dtype)
-        head[name] = {"dtype": _kind(array.dtype), "shape": list(array.shape), "data_offsets": [begin, end]}
+        begin, end = end, end + _size_in_bytes(array.shape, array.dtype)
+        head[name] = {"dtype": _dtype_name(array.dtype), "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with replace_file(path) as temporary, temporary.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
 
         def put(name: str, first: int, rows: np.ndarray) -> None:
             array = like[name]
             assert rows.dtype == array.dtype and rows.shape[1:] == tuple(array.shape[1:])
-            file.seek(8 + len(text) + head[name]["data_offsets"][0] + first * _bytes(array.shape[1:], array.dtype))
+            before = first * _size_in_bytes(array.shape[1:], array.dtype)
+            file.seek(8 + len(text) + head[name]["data_offsets"][0] + before)
             file.write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
 
         yield put
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[tuple[Callable[..., np.ndarray], list[str], dict[str, Any]]]:
+def read_rows(path: Path) -> Iterator[tuple[Callable[..., np.ndarray], list[str], dict[str, Any]]]:
     """(get, names, description) of a file: `get(name)` is an array, `get(name, first, last)` some of its rows."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -214,10 +287,16 @@ def opened(path: Path) -> Iterator[tuple[Callable[..., np.ndarray], list[str], d
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 
 
-def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(v) for key, v in value.items() if v is not None}
+    return [_without_none(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _size_in_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
-def _kind(dtype: Any) -> str:
+def _dtype_name(dtype: Any) -> str:
     dtype = np.dtype(dtype)
     return "BOOL" if dtype.kind == "b" else f"{KINDS[dtype.kind]}{8 * dtype.itemsize}"

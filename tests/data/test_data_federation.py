@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiece.data import Federation, Split, from_rows
-from apiece.data.federation import deal
+from apiece.data.deal import deal
 from apiece.data.sources.synthetic import linear, many, quadratics
 from apiece.errors import UserError
 

@@ -18,10 +18,8 @@ from apiece.estimate.similarity import (
     gradient_and_error,
     gradient_bias,
     largest_eigenvalue,
-    loneliness,
     mean_and_error,
     mean_distance,
-    mixing,
     neighbours,
     oracle,
     separation,
@@ -31,6 +29,7 @@ from apiece.estimate.similarity import (
     wasserstein,
 )
 from apiece.protocol import Batch, Data
+from apiece.theory.formulas import loneliness, mixing
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -12,7 +12,7 @@ from experiment_runs import DATA, SMALL, models_of, numbers_of, record_of, run
 from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.experiment import Spec, compare, fit, make_spec, read_values, resume, run_spec
-from apiece.files import new_folder, read_arrays
+from apiece.files import make_folder, read_arrays
 from apiece.report import write_report
 
 METHODS = ["local", "fed_avg", "ftfa", "ditto"]
@@ -344,9 +344,9 @@ def test_a_folder_that_holds_anything_is_never_used(tmp_path):
         run(SMALL, tmp_path / "full")
     assert [p.name for p in (tmp_path / "full").iterdir()] == ["thesis.txt"]
     with pytest.raises(UserError, match="already exists"):
-        new_folder(tmp_path / "full" / "thesis.txt")
+        make_folder(tmp_path / "full" / "thesis.txt")
     with pytest.raises(UserError, match="cannot be made"):
-        new_folder(tmp_path / "full" / "thesis.txt" / "run")
+        make_folder(tmp_path / "full" / "thesis.txt" / "run")
 
 
 @pytest.mark.parametrize(

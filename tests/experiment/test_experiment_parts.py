@@ -1,8 +1,6 @@
 """Small parts of experiments: schedules, costs, tuning points, atomic files."""
 
-import json
 import math
-import os
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiece import files, fit, tree
+from apiece import fit, tree
 from apiece.client.schedule import schedule
 from apiece.data import from_rows
 from apiece.engines.costs import costs
@@ -157,42 +155,6 @@ def test_a_diverged_trial_never_wins_and_of_equals_the_first_does():
     trials = [{"validation_loss": loss, "at": at} for at, loss in enumerate([None, 0.5, 0.4, 0.4])]
     assert tune.best(trials)["at"] == 2
     assert tune.best(trials[:1])["at"] == 0
-
-
-# Files.
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "a.json"
-    files.write_json(path, {"version": 1})
-    with pytest.raises(RuntimeError, match="power cut"), files.replacing(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("power cut")
-    assert files.read_json(path) == {"version": 1}
-    assert os.listdir(tmp_path) == ["a.json"]
-    assert path.stat().st_mode & 0o777 == 0o644
-
-
-json_like = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
-)
-
-
-@given(json_like)
-def test_whatever_is_written_as_json_is_json_without_nan(value):
-    text = json.dumps(files.plain(value), allow_nan=False)
-    assert json.loads(text) == files.plain(value)
-
-
-def test_trees_survive_being_written(tmp_path):
-    state = ({"w": np.arange(6.0).reshape(2, 3)}, (), [np.int32(3), {"a/b": np.ones(1, np.uint8)}])
-    files.write_arrays(tmp_path / "a", files.flattened("server", state), {"round": 7})
-    arrays, about = files.read_arrays(tmp_path / "a")
-    again = files.unflattened("server", state, arrays)
-    assert about == {"round": 7} and jax.tree.structure(again) == jax.tree.structure(state)
-    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(state), strict=True):
-        assert np.array_equal(a, b) and a.dtype == np.asarray(b).dtype
 
 
 # Descriptions.

@@ -32,10 +32,10 @@ def snapshots(shared_place):
 
 def photographed(place):
     written = []
-    original = files.replacing
+    original = files.replace_file
 
     @contextlib.contextmanager
-    def replacing(path):
+    def replace_file(path):
         with original(path) as temporary:
             yield temporary
         written.append(path.name)
@@ -43,8 +43,8 @@ def photographed(place):
         (place / str(len(written)) / "checkpoints" / ".half-written.x7").write_bytes(b"cut sho")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "replacing", replacing)
-        patch.setattr(tables, "replacing", replacing)
+        patch.setattr(files, "replace_file", replace_file)
+        patch.setattr(tables, "replace_file", replace_file)
         run(SPEC, place / "run")
     assert written == FILES
 
@@ -174,17 +174,17 @@ def test_replies_on_their_way_survive_a_kill(tmp_path):
     """An asynchronous run, left after its first checkpoint, ends with the numbers of an undisturbed one."""
     late = {"arrivals": {"active": 5, "buffer": 2, "pace": {"law": "zipf", "jitter": "exponential"}}}
     spec = {**SPEC, "methods": {"ditto": {"lam": 0.5}}, "tune": 1, "train": {**SPEC["train"], "cohort": None, **late}}
-    original = files.replacing
+    original = files.replace_file
 
     @contextlib.contextmanager
-    def replacing(path):
+    def replace_file(path):
         with original(path) as temporary:
             yield temporary
         if path.name == "ditto-0.safetensors" and not (tmp_path / "left").exists():
             shutil.copytree(tmp_path / "run", tmp_path / "left")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "replacing", replacing)
+        patch.setattr(files, "replace_file", replace_file)
         run(spec, tmp_path / "run")
     resume(tmp_path / "left")
     assert numbers_of(tmp_path / "left") == numbers_of(tmp_path / "run")

@@ -1,18 +1,16 @@
 """The spec: what may stand in it, what is said about a mistake, and TOML there and back."""
 
 import math
-import tomllib
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from apiece.data import digits
 from apiece.errors import UserError
 from apiece.experiment import Spec, fit, make_spec, read_values
-from apiece.experiment.spec import BASELINES, to_toml
+from apiece.experiment.spec import BASELINES
+from apiece.files import write_toml
 
 
 def message_of(values, where="the spec"):
@@ -136,32 +134,6 @@ def test_specs_cannot_be_changed_afterwards():
         make_spec({}).tune = 3
 
 
-words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)  # all of Unicode but half characters
-scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | words
-values = st.recursive(
-    scalars | st.lists(scalars, max_size=4),
-    lambda inner: st.dictionaries(words, inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(words, values, max_size=5))
-def test_toml_there_and_back_is_the_same(table):
-    assert tomllib.loads(to_toml(table)) == table
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a b", 'say "so"', "back\\slash", "two\nlines", "\t", "\x00", "é", "𝛼", "\U000e0001"]
-)
-def test_odd_texts_survive_as_keys_and_as_values(text):
-    assert tomllib.loads(to_toml({"t": {text: text}})) == {"t": {text: text}}
-
-
-def test_nothing_is_written_for_none_and_everything_for_nan():
-    assert to_toml({"a": None, "b": 1}).split() == ["b", "=", "1"]
-    assert math.isnan(tomllib.loads(to_toml({"a": math.nan}))["a"])
-
-
 def test_a_spec_written_as_toml_is_the_same_spec(tmp_path):
     spec = make_spec(
         {
@@ -173,7 +145,7 @@ def test_a_spec_written_as_toml_is_the_same_spec(tmp_path):
         }
     )
     path = tmp_path / "spec.toml"
-    path.write_text(to_toml(spec.model_dump()), encoding="utf-8")
+    write_toml(path, spec.model_dump())
     again = make_spec(read_values(path))
     assert isinstance(again, Spec) and again == spec
     assert list(again.methods) == list(spec.methods)
@@ -195,7 +167,7 @@ def test_a_spec_can_ask_for_late_replies_faults_and_availability(tmp_path):
     spec = make_spec(values)
     assert spec.train.arrivals.pace.law == "zipf" and spec.train.arrivals.buffer == 1
     path = tmp_path / "spec.toml"
-    path.write_text(to_toml(spec.model_dump()), encoding="utf-8")
+    write_toml(path, spec.model_dump())
     assert make_spec(read_values(path)) == spec
 
 

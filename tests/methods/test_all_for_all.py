@@ -25,6 +25,7 @@ from apiece.methods.all_for_all import all_for_all, naive_all_for_all
 from apiece.methods.all_for_one import all_for_one
 from apiece.protocol import Cohort, Data
 from apiece.testing.case import Chosen
+from apiece.theory import formulas
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -326,8 +327,8 @@ def estimated(chances, seed, how, restart, warm=5, eps=0.125, common=True, round
         errors = np.maximum(mean * (1 - mean), 0.5 / t) / (t - 1)
         b = true if how == "oracle" else np.asarray(similarity.gradient_bias(mean, errors, how=how))
         filter = np.asarray(similarity.neighbours(b, eps / 2**q))
-        w = np.asarray(similarity.mixing(filter))
-        lonely, top = float(similarity.loneliness(filter)), float(similarity.largest_eigenvalue(filter))
+        w = formulas.mixing(filter)
+        lonely, top = float(formulas.loneliness(filter)), float(similarity.largest_eigenvalue(filter))
         lr = min(0.5 / top, eps / 2**q * clients / (0.5 * lonely))
         if restart:
             x = np.asarray(similarity.combine(filter, mean))

@@ -23,11 +23,12 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.estimate import variance
-from apiece.estimate.posterior import precision, pull, steps_between, whole_steps, without
 from apiece.methods.fed_avg import fed_avg
-from apiece.methods.self_fl import Report, self_fl
+from apiece.methods.self_fl import Report, leave_out, self_fl
 from apiece.protocol import Cohort, Data
 from apiece.testing import check_method
+from apiece.theory import formulas
+from apiece.theory.formulas import precision, pull, whole_steps
 from apiece.theory.self_fl import gain, posterior
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -91,7 +92,7 @@ def test_the_posterior_of_three_clients():
     others = w.sum() - w
     close(w, GOLDEN["w"])
     close(others, GOLDEN["A"])
-    close([without(GOLDEN["G"], Z[m], w[m], others[m]) for m in range(3)], GOLDEN["INIT"])
+    close([leave_out(GOLDEN["G"], Z[m], w[m], others[m]) for m in range(3)], GOLDEN["INIT"])
     paper, bayes = posterior(Z, S, S0, "paper"), posterior(Z, S, S0)
     close(paper, (GOLDEN["FL"], GOLDEN["v_FL"]))
     close(bayes, (GOLDEN["Bayes"], GOLDEN["v_Bayes"]))
@@ -111,12 +112,12 @@ def test_the_bayes_rule_is_the_posterior_of_the_whole_hierarchy():
 
 
 def test_the_number_of_steps():
-    real = steps_between(S, GOLDEN["A"], 0.05 / S)
+    real = formulas.steps(S, GOLDEN["A"], 0.05 / S)
     digits(real, 9.095010, 8.700691, 8.316864)
     close((1 - (1 - 0.05 / S) ** real) * Z + (1 - 0.05 / S) ** real * GOLDEN["INIT"], GOLDEN["FL"])
     assert whole_steps(S, GOLDEN["A"], 0.05 / S, 40).tolist() == [9, 9, 8]
     s = np.array([1, 0.1, 0.02, 0.011])
-    digits(steps_between(s, 10.0, 0.01 / s), 9.483283, 6.578813, 2.584963, 0.964027)
+    digits(formulas.steps(s, 10.0, 0.01 / s), 9.483283, 6.578813, 2.584963, 0.964027)
     s = np.array([1, 0.1, 0.02, 0.011, 0.01, 0.001])  # from 0.01 on, one step goes all the way and further
     assert whole_steps(s, 10.0, 0.01 / s, 40).tolist() == [9, 7, 3, 1, 1, 1]
 
@@ -145,7 +146,7 @@ def test_the_steps_of_many_equal_clients():
     """lr l ~ (s0 + v / n) / M, and the way left is 1 - (n s0 / v + 1) / M; as printed, the 1 was forgotten."""
     m, n, v, s0, lr = 10_000, 50, 0.1, 0.001, 1e-5
     others = (m - 1) * precision(s0, v / n)
-    assert lr * steps_between(v / n, others, lr / (v / n)) == pytest.approx((s0 + v / n) / m, rel=1e-2)
+    assert lr * formulas.steps(v / n, others, lr / (v / n)) == pytest.approx((s0 + v / n) / m, rel=1e-2)
     left = others / (n / v + others)
     assert 1 - left == pytest.approx((n * s0 / v + 1) / m, rel=1e-3)
     assert 1 - left > 2 * (n * s0 / v) / m

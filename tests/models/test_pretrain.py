@@ -9,7 +9,8 @@ import pytest
 
 from apiece import fit
 from apiece.data import Federation, digits
-from apiece.data.federation import SPLITS, from_rows
+from apiece.data.deal import from_rows
+from apiece.data.splits import SPLITS
 from apiece.errors import UserError
 from apiece.models import adapted, char_lstm, cnn2, mlp, pretrain, sensor_cnn, softmax
 from apiece.models.layers import dense

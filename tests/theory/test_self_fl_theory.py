@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from apiece.errors import UserError
-from apiece.estimate import posterior as used
-from apiece.theory import self_fl
+from apiece.methods.self_fl import leave_out
+from apiece.theory import formulas, self_fl
 
 Z, VARIANCE, SPREAD = np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 2.0]), 0.25
 
@@ -41,11 +41,11 @@ def test_the_table_of_steps():
 @pytest.mark.parametrize("rule", self_fl.RULES)
 def test_the_methods_arithmetic_is_the_same(rule):
     """From one's own estimate and the mean of all, as a client has them."""
-    weight = used.precision(SPREAD, np.array(VARIANCE))
+    weight = formulas.precision(SPREAD, np.array(VARIANCE))
     others = weight.sum() - weight
-    pull = used.pull(others, SPREAD, rule)
+    pull = formulas.pull(others, SPREAD, rule)
     shared = np.sum(weight * Z) / weight.sum()
-    start = np.array([used.without(shared, z, w, a) for z, w, a in zip(Z, weight, others, strict=True)])
+    start = np.array([leave_out(shared, z, w, a) for z, w, a in zip(Z, weight, others, strict=True)])
     total = 1 / np.array(VARIANCE) + pull
     mean = (np.array(Z) / VARIANCE + pull * start) / total
     np.testing.assert_allclose(self_fl.posterior(Z, VARIANCE, SPREAD, rule), (mean, 1 / total), rtol=1e-12)

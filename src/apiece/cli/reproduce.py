@@ -24,7 +24,7 @@ def reproduce(
     """Run a published experiment and judge its claims: published, ours, holds? Real data: see APIECE_DATA."""
     with plain_errors():
         from apiece import reproduce as published
-        from apiece.files import new_folder, next_free
+        from apiece.files import find_free_path, make_folder
         from apiece.report import terminal as show
 
         ready()
@@ -36,7 +36,7 @@ def reproduce(
         if name is None:
             raise UserError(f"which one? {', '.join(published.NAMES)} (or --list)")
         published.module_of(name)
-        folder = new_folder(out or next_free(Path("runs") / f"reproduce-{name}"))
+        folder = make_folder(out or find_free_path(Path("runs") / f"reproduce-{name}"))
         with _nothing_half_written(folder):
             with progress() as watch:
                 found = published.reproduce(name, quick=quick, watch=watch)

@@ -166,11 +166,11 @@ def models(json: Json = False) -> None:
 
 def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:
     from apiece import experiment
-    from apiece.files import next_free
+    from apiece.files import find_free_path
 
     spec = experiment.make_spec(values)
     ready()
-    folder = folder or next_free(Path("runs") / command)
+    folder = folder or find_free_path(Path("runs") / command)
     with _resumable(folder):
         with progress() as watch:
             found = experiment.run_spec(spec, folder, watch)

@@ -28,10 +28,10 @@ def ready() -> None:
 
 def show_result(result: dict[str, Any], as_json: bool, text: Any) -> None:
     """Print the result: as JSON, or as text (anything that rich can print)."""
-    from apiece.files import plain
+    from apiece.files import as_plain
 
     if as_json:
-        sys.stdout.write(json.dumps(plain(result), indent=1, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(as_plain(result), indent=1, allow_nan=False) + "\n")
     else:
         out.print(text)
 

@@ -127,11 +127,11 @@ def byzantine(
 
 
 def _show(prediction: Any, name: str, out: Path | None, as_json: bool) -> None:
-    from apiece.files import new_folder, next_free
+    from apiece.files import find_free_path, make_folder
     from apiece.report import terminal as show
     from apiece.report.figure_page import write_figure
 
-    folder = None if out is None and as_json else new_folder(out or next_free(Path("runs") / f"theory-{name}"))
+    folder = None if out is None and as_json else make_folder(out or find_free_path(Path("runs") / f"theory-{name}"))
     table = prediction.table
     show_result(prediction.numbers, as_json, show.grid(table.heads, table.rows, prediction.notes))
     if folder is not None:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import Federation, Listed, from_rows
+from apiece.data.deal import from_rows
+from apiece.data.federation import Federation
+from apiece.data.splits import Listed
 from apiece.errors import UserError
 from apiece.registry import Registry
 

@@ -1,44 +1,31 @@
 """A folder of `.npy` files and one JSON file: written whole or not at all, read without pickle, mapped if asked."""
 
 import json
-import os
-import secrets
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from apiece.errors import UserError
+from apiece.files import fill_folder, write_json
 
 DESCRIBED = "federation.json"
 FORMAT = {"format": "apiece federation", "version": 1}
 
 
-def write(path: Path, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
+def write_folder(path: Path, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
     """Write the arrays and what describes them into a folder that must not exist yet.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = write(Path(folder, "toy"), {"name": "toy"}, {"ids": np.array(["a"])})
-    ...     read_described(made)["name"], read(made, "ids").tolist()
+    ...     made = write_folder(Path(folder, "toy"), {"name": "toy"}, {"ids": np.array(["a"])})
+    ...     read_described(made)["name"], read_array(made, "ids").tolist()
     ('toy', ['a'])
     """
-    if os.path.lexists(path):
-        raise UserError(f"{path} already exists; remove it or choose another folder")
-    # A reader must never see half a folder, so fill a sibling and then rename it.
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        unfinished.mkdir(parents=True)
+    with fill_folder(path) as temporary:
         for name, array in arrays.items():
-            np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
-        text = json.dumps(FORMAT | described, indent=2, ensure_ascii=False)
-        (unfinished / DESCRIBED).write_text(text + "\n", "utf-8")
-        os.rename(unfinished, path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
+        write_json(temporary / DESCRIBED, FORMAT | described)
     return path
 
 
@@ -60,7 +47,7 @@ def read_described(folder: Path) -> dict[str, Any]:
     return described
 
 
-def read(folder: Path, name: str, mapped: bool = False) -> np.ndarray:
+def read_array(folder: Path, name: str, mapped: bool = False) -> np.ndarray:
     """One array of a folder; mapped arrays are read from disk only where they are used."""
     file = folder / f"{name}.npy"
     try:

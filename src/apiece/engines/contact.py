@@ -98,3 +98,22 @@ def model_in_use(
 
     client = lax.cond(known, lambda: client, catch_up)
     return method.personal(client, message, data, personal_key)
+
+
+def model_shapes(method: Method, params: Params, example: tuple[Tree, Tree], capacity: int) -> Personal:
+    """The shapes of one client's personal model; `example` is (x, y) of a row or more, for shapes.
+
+    >>> import jax.numpy as jnp
+    >>> from apiece.methods import fed_avg
+    >>> model_shapes(fed_avg(lambda p, batch, key: 0.0), jnp.zeros(3), (jnp.zeros((1, 2)), jnp.zeros(1)), 5).shape
+    (3,)
+    """
+    like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    x, y = jax.tree.map(like, example)
+
+    def made(params: Params, x: Tree, y: Tree, key: Tree) -> Personal:
+        data = Data(x, y, 0, 1, capacity)
+        message = method.message(method.init(params, key), 0)
+        return method.personal(method.enroll(params, message, data, key), message, data, key)
+
+    return jax.eval_shape(made, params, x, y, jax.random.key(0))

@@ -141,11 +141,17 @@ class Engine(abc.ABC):
     def save(self, run: RunState, path: Path, about: dict[str, Any]) -> None:
         """The run in one file, states of clients that have none left out, with a description."""
         known = np.flatnonzero(run.known)
-        arrays = {"known": known, **files.flattened("server", run.server), **files.flattened("flight", run.flight)}
-        rows = {name: leaf for name, leaf in files.named("rows", run.rows).items() if len(leaf)}  # none kept: no rows
+        arrays = {
+            "known": known,
+            **files.arrays_by_path("server", run.server),
+            **files.arrays_by_path("flight", run.flight),
+        }
+        rows = {
+            name: leaf for name, leaf in files.leaves_by_path("rows", run.rows).items() if len(leaf)
+        }  # none kept: no rows
         like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
         stands = {"round": run.round, "clock": run.clock, "refused": run.refused}
-        with files.new_arrays(path, arrays | like, {**about, "run": stands}) as put:
+        with files.write_rows(path, arrays | like, {**about, "run": stands}) as put:
             for name, array in arrays.items():
                 put(name, 0, array)
             for name, leaf in rows.items():
@@ -154,15 +160,15 @@ class Engine(abc.ABC):
 
     def restore(self, path: Path, fresh: RunState) -> tuple[RunState, dict[str, Any]]:
         """(the run in a file, its description); `fresh` is a run of the same seed and options that has not begun."""
-        with files.opened(path) as (get, names, about):
+        with files.read_rows(path) as (get, names, about):
             known = get("known")
-            for name, leaf in files.named("rows", fresh.rows).items():
+            for name, leaf in files.leaves_by_path("rows", fresh.rows).items():
                 for some in row_parts(leaf, len(known)) if len(leaf) else ():
                     commit_rows(leaf, known[some], get(name, some.start, some.stop))
             fresh.known[known] = True
             arrays = {name: get(name) for name in names if not name.startswith("rows")}
-        server = self.place(files.unflattened("server", fresh.server, arrays))
-        flight = self.place(files.unflattened("flight", fresh.flight, arrays))
+        server = self.place(files.rebuild_tree("server", fresh.server, arrays))
+        flight = self.place(files.rebuild_tree("flight", fresh.flight, arrays))
         return dataclasses.replace(fresh, server=server, flight=flight, **about.pop("run")), about
 
 

@@ -22,6 +22,7 @@ from apiece.client.descend import full_gradient, gradient
 from apiece.client.draw import FULL_CHUNK, rows, shuffler
 from apiece.errors import UserError, suggest
 from apiece.protocol import Batch, Data, Loss, Params, Tree
+from apiece.theory import formulas
 
 CHUNKS = 8  # of a batch, to see how much their gradients differ
 MANNERS = ("unbiased", "plain", "upper")
@@ -36,8 +37,7 @@ def neighbours(b: Any, eps: Any) -> jax.Array:
     >>> neighbours(jnp.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.9], [0.9, 0.9, 0.0]]), 0.5).tolist()
     [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
-    near = (jnp.asarray(b) <= jnp.asarray(eps) / 2) | jnp.eye(len(b), dtype=bool)
-    return near / near.sum(axis=1, keepdims=True)
+    return formulas.neighbours(jnp.asarray(b), jnp.asarray(eps), jnp.eye(len(b), dtype=bool))
 
 
 def apart(labels: Any) -> np.ndarray:
@@ -48,16 +48,6 @@ def apart(labels: Any) -> np.ndarray:
     """
     labels = np.asarray(labels)
     return np.where(labels[:, None] == labels[None], 0.0, np.inf)
-
-
-def mixing(filter: Any) -> jax.Array:
-    """W = Lambda Lambda': whose gradients move whom. Symmetric, but its rows need not sum to 1.
-
-    >>> mixing(neighbours(apart([0, 0]), 1.0)).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
-    filter = jnp.asarray(filter)
-    return filter @ filter.T
 
 
 @partial(jax.jit, static_argnames="steps")
@@ -88,15 +78,6 @@ def largest_eigenvalue(filter: Any, steps: int = 64) -> jax.Array:
     diagonal, beside = reduced
     small = jnp.diag(diagonal) + jnp.diag(beside[:-1], 1) + jnp.diag(beside[:-1], -1)
     return jnp.linalg.eigvalsh(small)[-1]
-
-
-def loneliness(filter: Any) -> jax.Array:
-    """S = sum of lambda_ij^2 = sum of 1/N_i: from N (all alone) to 1 (all together). N/S is the gain over alone.
-
-    >>> float(loneliness(neighbours(apart([0, 0, 1]), 1.0)))
-    2.0
-    """
-    return jnp.sum(jnp.asarray(filter) ** 2)
 
 
 def combine(coefficients: Any, stacked: Tree, present: Any = None) -> Tree:

@@ -29,7 +29,7 @@ def save_models(path: Path, engine: Engine, place: Arena, run: RunState, most: f
 
     At most `most` GB of them.
     """
-    arrays = files.flattened("server", run.server)
+    arrays = files.arrays_by_path("server", run.server)
     count = len(place.ids)
     one = engine.model_shapes(run)
     size = tree.size_in_bytes(one) * count / 1e9
@@ -38,11 +38,11 @@ def save_models(path: Path, engine: Engine, place: Arena, run: RunState, most: f
         return (f"personal models not written: {size:.1f} GB are more than train.models_gb = {most:g}; "
                 f"to keep them: models_gb = {math.ceil(size)} under [train] in a spec")  # fmt: skip
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), one)
-    stacked = files.named("personal", like)
-    with files.new_arrays(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
+    stacked = files.leaves_by_path("personal", like)
+    with files.write_rows(path, arrays | stacked, {"clients": place.ids.tolist(), "round": run.round}) as put:
         for name, array in arrays.items():
             put(name, 0, array)
         for models, who in engine.personal_groups(run, np.arange(count)):
-            for name, rows in files.flattened("personal", models).items():
+            for name, rows in files.arrays_by_path("personal", models).items():
                 put(name, int(who[0]), rows)
     return None

@@ -11,6 +11,7 @@ import numpy as np
 
 from apiece import files
 from apiece.data import SOURCES, Federation
+from apiece.engines.contact import model_shapes
 from apiece.engines.engine import Engine
 from apiece.errors import UserError
 from apiece.experiment import build as setup
@@ -21,7 +22,7 @@ from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
-from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values, to_toml
+from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
 from apiece.experiment.train import train
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
@@ -46,27 +47,30 @@ class Comparison:
         path = RunFolder(self.folder).models(method, seed)
         if not path.exists():
             raise UserError(f"no models of '{method}' with seed {seed} were kept: there is no {path}")
-        with files.opened(path) as (get, names, about):
+        with files.read_rows(path) as (get, names, about):
             if client_id not in about["clients"]:
                 raise UserError(f"no personal model of client '{client_id}' was kept for {method}")
             row = about["clients"].index(client_id)
             mine = {name: get(name, row, row + 1)[0] for name in names if name.split("/")[0] == "personal"}
-        like = jax.eval_shape(self.place.model.init, jax.random.key(0))
-        return files.unflattened("personal", like, mine)
+        params = jax.eval_shape(self.place.model.init, jax.random.key(0))
+        spec = self.record.spec["methods"][method]
+        build, hyper = bind(method, self.place.objective.loss, spec, None, self.place.population, self.place.model)
+        example = self.place.x, self.place.y
+        like = model_shapes(build(hyper, 0), params, example, int(self.place.sizes("train").max()))
+        return files.rebuild_tree("personal", like, mine)
 
 
 def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, fresh: bool = True) -> Comparison:
     """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written."""
     place = setup.check(spec)
     if fresh:
-        files.new_folder(out)
+        files.make_folder(out)
     resolved = spec.model_dump()
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
     files.write_json(RunFolder(out).fingerprint, fingerprint(place))
-    with files.replacing(RunFolder(out).spec) as temporary:
-        temporary.write_text(to_toml(resolved), encoding="utf-8")
+    files.write_toml(RunFolder(out).spec, resolved)
     return _go(spec, place, out, watch)
 
 
@@ -162,7 +166,7 @@ def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
         engine, hyper = bench.engine, bench.hyper | point
         final = plan.model_copy(update={"evaluate_every": plan.rounds})
         _, curve, _ = train(engine, bench.place, hyper, seed, final, tick=progress.tick)
-        tried.append(files.plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
+        tried.append(files.as_plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
         files.write_json(path, tried)
     return tried
 
@@ -219,7 +223,7 @@ def _record(
         format=RECORD_FORMAT,
         environment=machine.environment(),
         revision=machine.revision(),
-        spec=files.plain(spec.model_dump()),
+        spec=files.as_plain(spec.model_dump()),
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),
         methods=methods,
@@ -277,7 +281,7 @@ def compare(
     >>> list(found.record.methods)
     ['local', 'fed_avg', 'ftfa', 'ditto']
     """
-    out = Path(out) if out is not None else files.next_free(Path("runs/compare"))
+    out = Path(out) if out is not None else files.find_free_path(Path("runs/compare"))
     given = {
         "model": {"name": model, "options": model_options or {}},
         "train": {"rounds": rounds, **how},
@@ -287,7 +291,7 @@ def compare(
     }
     if isinstance(data, Federation):
         setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
-        files.new_folder(out)
+        files.make_folder(out)
         source = str(data.save(RunFolder(out).federation))
         return run_spec(make_spec({**given, "data": {"source": source}}, "compare"), out, watch, fresh=False)
     return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)

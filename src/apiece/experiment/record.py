@@ -8,7 +8,7 @@ import pydantic
 from pydantic_core import CoreSchema, core_schema
 
 from apiece.evaluate import Interval
-from apiece.files import plain
+from apiece.files import as_plain
 
 FORMAT = 2  # of record.json: raised when a key goes or changes its meaning. Format 1 had no version and no ranking.
 
@@ -232,4 +232,4 @@ class Record(Entry):
 
     def plain(self) -> dict[str, Any]:
         """The record as JSON has it, with null for numbers that are not finite."""
-        return plain(self.model_dump(exclude_unset=True))
+        return as_plain(self.model_dump(exclude_unset=True))

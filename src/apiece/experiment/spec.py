@@ -1,6 +1,5 @@
 """The spec of an experiment: what, on what, how long, how often. TOML in, TOML out; a wrong key names its neighbour."""
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -8,6 +7,7 @@ import pydantic
 
 from apiece.client.schedule import SCHEDULES
 from apiece.errors import UserError, suggest
+from apiece.files import read_toml
 from apiece.methods import CATALOG
 from apiece.models import MODELS
 
@@ -196,52 +196,13 @@ def make_spec(values: dict[str, Any], where: str = "the spec") -> Spec:
 
 
 def read_values(path: str | Path) -> dict[str, Any]:
-    """The plain values of a TOML file.
+    """The plain values of a spec file.
 
     >>> try: read_values("no-such.toml")
     ... except UserError as error: print(error)
     there is no spec file 'no-such.toml'
     """
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"there is no spec file '{path}'") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"the spec file '{path}' cannot be read: {error}") from None
-
-
-def to_toml(values: dict[str, Any], table: str = "") -> str:
-    """TOML text of plain values: scalars, lists, and tables of them; None is left out, as TOML has none.
-
-    >>> print(to_toml({"tune": 8, "data": {"source": "digits", "options": {"k": 2}}}).strip())
-    tune = 8
-    <BLANKLINE>
-    [data]
-    source = "digits"
-    <BLANKLINE>
-    [data.options]
-    k = 2
-    """
-    plain = {k: v for k, v in values.items() if not isinstance(v, dict) and v is not None}
-    lines = [f"[{table}]"] if table else []
-    lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
-    tables = [to_toml(v, f"{table}.{_key(k)}" if table else _key(k)) for k, v in values.items() if isinstance(v, dict)]
-    return "\n".join([*lines, "", *tables]) if lines else "\n".join(tables)
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _value(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in value.replace("\\", "\\\\"))
-        return '"' + escaped.replace('"', '\\"') + '"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return repr(value)
+    return read_toml(path, "spec file")
 
 
 def _fields(where: tuple) -> list[str]:

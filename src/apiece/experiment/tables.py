@@ -15,7 +15,7 @@ from apiece.experiment.build import Arena
 from apiece.experiment.judge import finite
 from apiece.experiment.measure import Trials, error_scale
 from apiece.experiment.spec import BASELINES
-from apiece.files import replacing
+from apiece.files import replace_file
 
 
 def round_rows(trials: Trials) -> pa.Table:
@@ -59,7 +59,7 @@ def client_rows(arena: Arena, trials: Trials) -> pa.Table:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """A Parquet file, whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         pq.write_table(table, temporary)
 
 

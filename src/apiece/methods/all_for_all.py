@@ -1,6 +1,5 @@
 """All-for-all (AFA): a model for every client at the price of one gradient each."""
 
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,13 +16,13 @@ from apiece.estimate.similarity import (
     combine,
     gradient_and_error,
     largest_eigenvalue,
-    loneliness,
     neighbours,
     separation,
     squared_distances,
 )
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.registry import FromZero, Positive, StepSize, Tolerance
+from apiece.theory import formulas
 
 UNKNOWN = -1.0  # the b of two clients that were never seen together
 FOREVER = 2.0**30  # rounds
@@ -114,9 +113,9 @@ def all_for_all(
         """The step, and for how many rounds."""
         rate, rounds = lr / mixing.largest, jnp.asarray(halve_every or FOREVER)
         if smoothness is not None and convexity is not None and noise is not None:
-            quiet = convexity * eps * clients / (2 * smoothness * noise * mixing.loneliness)
-            rate = jnp.minimum(1 / (2 * smoothness * mixing.largest), quiet)
-            rounds = jnp.minimum(jnp.ceil(math.log(4) / (convexity * rate)), FOREVER)
+            known = clients, eps, smoothness, convexity, noise
+            rate = formulas.steady_step(mixing.largest, mixing.loneliness, *known)
+            rounds = jnp.minimum(formulas.steps_to_a_quarter(convexity, rate), FOREVER)
         return rate, jnp.where(phase < 0, warmup, rounds)
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
@@ -241,7 +240,7 @@ def _renewed(begins: Tree, mixing: Mixing, b: Tree, eps: Tree) -> Mixing:
 
     def anew() -> Mixing:
         filter = neighbours(b, eps).astype(mixing.w.dtype)
-        return Mixing(filter @ filter.T, largest_eigenvalue(filter), loneliness(filter))
+        return Mixing(formulas.mixing(filter), largest_eigenvalue(filter), formulas.loneliness(filter))
 
     return lax.cond(begins, anew, lambda: mixing)
 

@@ -12,6 +12,7 @@ from apiece.errors import UserError
 from apiece.estimate.similarity import combine
 from apiece.protocol import Client, Cohort, Data, Loss, Method, Params, Reply, Server, Tree
 from apiece.registry import FromZero, StepSize, Tolerance
+from apiece.theory.formulas import neighbours
 
 
 def all_for_one(
@@ -70,8 +71,7 @@ def all_for_one(
     def mixed() -> jax.Array:
         if not row.size:
             return jnp.asarray(given if given.size else np.full(clients, 1 / clients))
-        near = (row <= jnp.asarray(eps) / 2) | (np.arange(clients) == agent)
-        return near / near.sum()
+        return neighbours(jnp.asarray(row), jnp.asarray(eps), jnp.arange(clients) == agent)
 
     def merge(x: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
         heard = (cohort.weight > 0) & (cohort.ids < clients)

@@ -11,6 +11,7 @@ from apiece.client.descend import descend, toward
 from apiece.errors import UserError
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 from apiece.registry import FromZero, Passes, Positive, Pull, StepSize
+from apiece.theory.formulas import proved_steps
 
 
 def fed_clup(
@@ -73,12 +74,11 @@ def fed_clup(
 def theory_steps(lam: Tree, smoothness: float, convexity: float) -> tuple[Tree, Tree, Tree]:
     """(gamma, lr, steps) under which the linear rate is proved, for L-smooth, mu-strongly convex clients.
 
-    gamma = (lam + L) / (2 lam L),  lr = 1 / (lam + L),  K = ceil(2 + (lam + L)/(lam + mu) ln(1056 (L/mu)^2)).
+    Those of `apiece.theory.clup.constants`, as numbers a program can be traced with.
 
     >>> theory_steps(0.5, 3.0, 0.5)[0].__round__(6), theory_steps(0.1, 1.0, 0.1)[2]
     (1.166667, 66)
     """
-    steps = 2 + (lam + smoothness) / (lam + convexity) * math.log(1056 * (smoothness / convexity) ** 2)
+    gamma, lr, steps = proved_steps(lam, smoothness, convexity)
     # A traced lam (a sweep in one compile) makes a traced number of steps.
-    steps = math.ceil(steps) if isinstance(steps, float) else jnp.ceil(steps).astype(jnp.int32)
-    return (lam + smoothness) / (2 * lam * smoothness), 1 / (lam + smoothness), steps
+    return gamma, lr, math.ceil(steps) if isinstance(steps, float) else jnp.ceil(steps).astype(jnp.int32)

@@ -11,10 +11,10 @@ from apiece import tree
 from apiece.aggregate import mean
 from apiece.client.descend import descend
 from apiece.errors import UserError, suggest
-from apiece.estimate.posterior import RULES, precision, pull, whole_steps, without
 from apiece.estimate.variance import bootstrap, moments, none_yet, number_type, observe, pooled, sandwich
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.registry import FromZero, Passes, StepSize
+from apiece.theory.formulas import RULES, precision, pull, whole_steps
 
 ESTIMATORS = ("bootstrap", "sandwich", "welford")
 ROUNDING = 1e-6  # less than this part of all precisions is what rounding leaves to a client that is alone
@@ -173,7 +173,7 @@ def self_fl(
         steps: Tree = l_default
         if adapt_init:
             weight = jnp.where(informed, _weights(view.spread, view.variance), 0)
-            start = without(start, own.optimum if augmented else own.model, weight, others)
+            start = leave_out(start, own.optimum if augmented else own.model, weight, others)
         if adapt_steps:
             coordinates = sum(leaf.size for leaf in jax.tree.leaves(start)) if summed else 1
             wanted = whole_steps(s, pull(others, view.spread, rule), lr / (data.size * s * coordinates), l_max)
@@ -205,6 +205,15 @@ def self_fl(
         return server._replace(x=tree.step(server.x, rate, moved))
 
     return Method(init, message, merge, enroll, local, personal=lambda own, view, data, key: own.model)
+
+
+def leave_out(x: Params, own: Params, weight: Tree, others: Tree) -> Params:
+    """The others' mean sum_{k != m} w_k z_k / A_m, from the mean of all and one's own: x - (w_m / A_m) (own - x).
+
+    >>> leave_out(2.5, 1.0, 1.0, 1.0)
+    4.0
+    """
+    return tree.step(x, -weight / others, tree.sub(own, x))
 
 
 def _weights(spread: Tree, s: Tree) -> jax.Array:

@@ -19,7 +19,8 @@ import numpy as np
 import optax
 
 from apiece.client.descend import descend
-from apiece.data.federation import SPLITS, Federation, Split
+from apiece.data.federation import Federation
+from apiece.data.splits import SPLITS, Split
 from apiece.errors import UserError
 from apiece.models import Model, objective
 from apiece.protocol import Batch, Data, Params

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from apiece.files import plain, replacing
+from apiece.files import as_plain, replace_file
 from apiece.report.figure import Figure, Panel, checked
 from apiece.report.page import TEMPLATES
 from apiece.report.panel import layout, panel_svg
@@ -34,14 +34,14 @@ def write_figure(figure: Figure, folder: Path, name: str = "figure", tables: Seq
     'figure.html'
     """
     page = Path(folder) / f"{name}.html"
-    with replacing(page) as temporary:
+    with replace_file(page) as temporary:
         temporary.write_text(render(figure, tables), encoding="utf-8")
     if not can_draw_png():
         return [page]
     from apiece.report.raster import draw_png
 
     image = Path(folder) / f"{name}.png"
-    with replacing(image) as temporary:
+    with replace_file(image) as temporary:
         draw_png(figure, temporary)
     return [page, image]
 
@@ -71,4 +71,4 @@ def _numbers(panel: Panel) -> dict[str, Any]:
 
 def _script_safe(value: Any) -> str:
     """JSON that cannot end the script element it stands in."""
-    return json.dumps(plain(value), allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(as_plain(value), allow_nan=False).replace("<", "\\u003c")

@@ -7,7 +7,7 @@ import jinja2
 
 from apiece.errors import UserError
 from apiece.experiment.folder import RunFolder
-from apiece.files import replacing
+from apiece.files import replace_file
 from apiece.report import tables
 from apiece.report.findings import findings
 from apiece.report.newcomers import newcomers_picture, newcomers_table
@@ -38,7 +38,7 @@ def write_report(run_folder: Path) -> Path:
     run_folder = Path(run_folder)
     path = RunFolder(run_folder).page
     html = render(read_story(run_folder))
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
     return path
 
@@ -53,7 +53,7 @@ def write_picture(run_folder: Path, path: Path) -> Path:
     drawn = gains_picture(read_story(Path(run_folder)), standalone=True)
     if drawn is None:
         raise UserError(f"no gains to draw: '{run_folder}' has no method that can be compared with 'local'")
-    with replacing(Path(path)) as temporary:
+    with replace_file(Path(path)) as temporary:
         temporary.write_text(drawn.svg + "\n", encoding="utf-8")
     return Path(path)
 

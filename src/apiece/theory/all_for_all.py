@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError
-from apiece.theory import plain
+from apiece.theory import formulas, plain
 from apiece.theory.domain import above_zero, curvatures, from_zero
 
 
@@ -38,11 +38,9 @@ def sharing(b: Any, eps: Any) -> Sharing:
     ([2, 2], 2.0, 0.05)
     """
     b = _unlike(b)
-    near = _near(b, _precision(eps) / 2)
-    count = near.sum(axis=-1)
-    share = near / count[..., None]
-    mixing = share @ np.swapaxes(share, -1, -2)
-    lonely = np.sum(1 / count, axis=-1)
+    share = formulas.neighbours(b, _precision(eps)[..., None, None], np.eye(len(b), dtype=bool))
+    near = share > 0
+    count, mixing, lonely = near.sum(axis=-1), formulas.mixing(share), formulas.loneliness(share)
     bias = np.sum(share * np.where(near, b, 0), axis=(-1, -2)) / len(b)
     largest = np.linalg.eigvalsh(mixing)[..., -1]
     return Sharing(count, plain(lonely), plain(largest), plain(bias), plain(len(b) / lonely), mixing)
@@ -78,8 +76,8 @@ def steady_step(shared: Sharing, eps: Any, *, smoothness: Any, convexity: Any, n
     """
     eps, (L, mu), (noise,) = _precision(eps), curvatures(smoothness, convexity), from_zero(noise=noise)
     with np.errstate(divide="ignore"):
-        quiet = mu * eps * shared.neighbours.shape[-1] / (2 * L * noise * shared.loneliness)
-    return plain(np.minimum(1 / (2 * L * shared.largest), quiet))
+        known = shared.neighbours.shape[-1], eps, L, mu, noise
+        return plain(formulas.steady_step(shared.largest, shared.loneliness, *known))
 
 
 def mixture_bound(mixture: Any, b_row: Any, steps: Any, *, bound: Any = 1.0, distance: Any = 1.0) -> tuple[Any, Any]:
@@ -202,7 +200,7 @@ def phases_if_curved(
     found = []
     for eps, shared in _halving(b, first, count):
         step = steady_step(shared, eps, smoothness=smoothness, convexity=convexity, noise=noise)
-        found.append(Phase(eps, shared.loneliness, int(np.ceil(np.log(4) / (convexity * step))), step))
+        found.append(Phase(eps, shared.loneliness, int(formulas.steps_to_a_quarter(convexity, step)), step))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError
+from apiece.theory import formulas
 from apiece.theory.domain import above_zero, curvatures, from_zero
 
 Numbers = Any  # a number or an array of numbers
@@ -35,9 +36,9 @@ def constants(lam: Numbers, smoothness: Numbers, convexity: Numbers) -> Constant
     [0.25, 0.428571, 0.5, 1.166667, 0.285714, 39.0]
     """
     (lam,), (L, mu) = above_zero(lam=lam), curvatures(smoothness, convexity)
-    steps = np.ceil(2 + (lam + L) / (lam + mu) * np.log(1056 * (L / mu) ** 2)).astype(int)
-    l_g = lam * L / (lam + L)
-    return Constants(lam * mu / (lam + mu), l_g, lam / (lam + mu), 1 / (2 * l_g), 1 / (lam + L), steps)
+    gamma, lr, steps = formulas.proved_steps(lam, L, mu)
+    near = lam + mu
+    return Constants(lam * mu / near, lam * L / (lam + L), lam / near, gamma, lr, np.ceil(steps).astype(int))
 
 
 def rate(lam: Numbers, smoothness: Numbers, convexity: Numbers) -> Numbers:

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError
-from apiece.theory import plain
+from apiece.theory import formulas, plain
 from apiece.theory.domain import above_zero, from_zero
-
-RULES = ("bayes", "paper")
+from apiece.theory.formulas import RULES
 
 
 class Hierarchy(NamedTuple):
@@ -39,9 +38,9 @@ def hierarchy(variance: Any, spread: Any, rule: str = "bayes") -> Hierarchy:
     if variance.ndim == 0 or variance.shape[-1] < 2:
         raise UserError("variance has the clients on its last axis, two at least: there must be others to learn from")
     spread = spread[..., None]
-    weight = 1 / (spread + variance)
+    weight = formulas.precision(spread, variance)
     others = weight.sum(axis=-1, keepdims=True) - weight
-    pull = others if rule == "paper" else others / (1 + spread * others)
+    pull = formulas.pull(others, spread, rule)
     return Hierarchy(weight, others, pull, variance * pull / (1 + variance * pull))
 
 
@@ -121,8 +120,7 @@ def steps(variance: Any, pull: Any, rho: Any) -> Any:
     9.483283
     """
     variance, pull, rho = above_zero(variance=variance, pull=pull, rho=rho)
-    inside = np.where(rho < 1, rho, 0.5)  # any number that has a logarithm
-    return plain(np.where(rho < 1, np.log1p(1 / (variance * pull)) / -np.log1p(-inside), 1.0))
+    return plain(formulas.steps(variance, pull, rho))
 
 
 def whole_steps(variance: Any, pull: Any, rho: Any, most: int = 40) -> Any:
@@ -131,7 +129,8 @@ def whole_steps(variance: Any, pull: Any, rho: Any, most: int = 40) -> Any:
     >>> whole_steps([1.0, 0.011], 10.0, [0.01, 0.01 / 0.011]).tolist()
     [9.0, 1.0]
     """
-    return plain(np.clip(np.rint(steps(variance, pull, rho)), 1, most))
+    variance, pull, rho = above_zero(variance=variance, pull=pull, rho=rho)
+    return plain(formulas.whole_steps(variance, pull, rho, most).astype(float))
 
 
 def fixed_point(z: Any, variance: Any, spread: Any, rule: str = "paper") -> tuple[np.ndarray, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apiece.data import digits
-from apiece.data.federation import SPLITS
+from apiece.data.splits import SPLITS
 from apiece.experiment.spec import TrainSpec
 from apiece.methods import CATALOG
 from apiece.reproduce import contest

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from apiece.data.federation import from_rows
+from apiece.data.deal import from_rows
 from apiece.experiment.build import arena
 from apiece.experiment.spec import TrainSpec
 from apiece.models import objective, softmax

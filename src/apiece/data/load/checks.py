@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from apiece.data.federation import SPLITS
 from apiece.data.load.columns import as_texts
 from apiece.data.load.notes import ALIKE, SHOWN, Notes, listed, quoted
 from apiece.data.load.take import Part
+from apiece.data.splits import SPLITS
 
 
 def large(

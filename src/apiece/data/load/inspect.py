@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import Federation, check_shares
+from apiece.data.deal import check_shares
+from apiece.data.federation import Federation
 from apiece.data.load.join import federate
 from apiece.data.load.notes import Notes
 from apiece.data.load.read import Table

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apiece.data.federation import SPLITS, Federation, deal, from_rows
+from apiece.data.deal import deal, from_rows
+from apiece.data.federation import Federation
 from apiece.data.load.checks import check_labels, check_sizes, check_split, large
 from apiece.data.load.columns import Column, as_texts, categorical_columns, parse_numbers
 from apiece.data.load.encode import encode
@@ -16,6 +17,7 @@ from apiece.data.load.read import Table
 from apiece.data.load.take import Part, Wanted, chosen_names, columns_agree, take
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
+from apiece.data.splits import SPLITS
 from apiece.errors import UserError
 
 FEW_LABELS = 100  # integers with at most so many distinct values are classes, not amounts

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import deal
+from apiece.data.deal import deal
 from apiece.data.load.read import Table
 from apiece.errors import UserError
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.federation import SPLITS
 from apiece.data.load.columns import Column, feature_columns, is_number, key_array, text_column
 from apiece.data.load.notes import Notes, listed
 from apiece.data.load.read import Table
+from apiece.data.splits import SPLITS
 from apiece.errors import suggest
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from apiece.data.federation import SPLITS, Federation
+from apiece.data.federation import Federation
 from apiece.data.load.inspect import examined, from_columns, load, loaded
 from apiece.data.load.notes import Notes
 from apiece.data.load.read import Table, read
 from apiece.data.load.take import Wanted
 from apiece.data.partition import partitioned
+from apiece.data.splits import SPLITS
 from apiece.errors import UserError
 
 FOLDER = "APIECE_DATA"

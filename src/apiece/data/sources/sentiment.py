@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from apiece.data.federation import Federation, deal, from_rows
+from apiece.data.deal import deal, from_rows
+from apiece.data.federation import Federation
 from apiece.data.sources.hub import SHARES, arrow_table, need
 from apiece.errors import UserError
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from apiece.data.federation import Federation, Split, ids_of, offsets_of
+from apiece.data.federation import Federation
+from apiece.data.ids import number_clients
+from apiece.data.splits import Split, offsets_of
 from apiece.errors import UserError
 
 
@@ -31,7 +33,7 @@ def quadratics() -> Federation:
         "personal": np.linalg.solve(h, b[..., None])[..., 0],
         "p": p,
     }
-    return Federation("quadratics", ids_of(3), split, split, split, task="custom", truth=truth)
+    return Federation("quadratics", number_clients(3), split, split, split, task="custom", truth=truth)
 
 
 def linear(
@@ -165,7 +167,9 @@ def logistic(
 
     parts = _splits(np.full(clients, examples), held_out, draw)
     truth = {"center": center, "personal": personal, "personal_mean": mean}
-    return Federation("logistic", ids_of(clients), *parts, task="classification", classes=("0", "1"), truth=truth)
+    return Federation(
+        "logistic", number_clients(clients), *parts, task="classification", classes=("0", "1"), truth=truth
+    )
 
 
 def two_level_gaussian(
@@ -276,7 +280,7 @@ def many(
     parts = _splits(np.full(clients, examples), held_out, draw)
     names = tuple(str(c) for c in range(classes))
     truth = {"personal_favourite": favourite}
-    return Federation("many", ids_of(clients), *parts, task="classification", classes=names, truth=truth)
+    return Federation("many", number_clients(clients), *parts, task="classification", classes=names, truth=truth)
 
 
 Draw = Callable[[np.ndarray, bool], tuple[np.ndarray, np.ndarray]]  # (client of each row, training?) -> x, y
@@ -303,7 +307,7 @@ def _regression(
         x, y = draw(owner, train)
         return x.astype(dtype), y.astype(dtype)
 
-    return Federation(name, ids_of(len(sizes)), *_splits(sizes, held_out, cast), task="regression", truth=truth)
+    return Federation(name, number_clients(len(sizes)), *_splits(sizes, held_out, cast), task="regression", truth=truth)
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import whole
-from apiece.engines.contact import Build, keys
+from apiece.engines.contact import Build, keys, model_shapes
 from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word
 from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import (
@@ -158,12 +158,7 @@ class Remote(Engine):
 
     def model_shapes(self, run: RunState) -> Personal:
         """The shapes of one client's personal model."""
-        terms = self._terms(run.seed, run.hyper, run.params)
-        like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-        data = jax.tree.map(like, self.data["train"][0])
-        method = self.build(run.hyper, 0)
-        message = jax.eval_shape(method.message, run.server, jnp.int32(0))
-        return jax.eval_shape(method.personal, terms.client, message, data, jax.random.key(0))
+        return model_shapes(self.build(run.hyper, 0), run.params, self.example, int(self.sizes.max(initial=1)))
 
     def visits(self, run: RunState) -> int:
         """How many visits a client has made on average so far; at least one."""

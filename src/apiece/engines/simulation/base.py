@@ -16,7 +16,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
 from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.score import Examples, score_models
@@ -258,14 +258,9 @@ class Simulation(Engine):
 
     def model_shapes(self, run: RunState) -> Personal:
         """The shapes of one client's personal model: the same for all settings and seeds."""
-
-        def made() -> Personal:
-            method = self.build(run.hyper, run.round)
-            contact = self._contact(method, self._stage(run), dict(ids=0, starts=0, sizes=1))
-            return method.personal(method.enroll(run.params, *contact), *contact)
-
         if self._model_shapes is None:
-            self._model_shapes = jax.eval_shape(made)
+            method = self.build(run.hyper, run.round)
+            self._model_shapes = model_shapes(method, run.params, self.example, self.train.capacity)
         return self._model_shapes
 
     def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:

@@ -20,6 +20,7 @@ from apiece.methods import CATALOG
 from apiece.methods.all_for_all import Mixing
 from apiece.protocol import Method
 from apiece.theory.all_for_all import sharing, steady_step
+from apiece.theory.formulas import steps_to_a_quarter
 
 CLIENTS, TOSSES, NOISE = 100, 1000, 0.25
 LOOKS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)  # tosses a client
@@ -188,7 +189,7 @@ def _phases(engine: Vectorized, tosses: Tosses, how: str, restart: bool, common:
         step = steady_step(shared, eps, smoothness=1.0, convexity=1.0, noise=NOISE)
         run = _mixed(run, x, Mixing(jnp.asarray(shared.mixing), jnp.asarray(shared.largest), jnp.ones(())))
         run = dataclasses.replace(run, hyper={"lr": step * shared.largest})
-        end = run.round + int(np.ceil(np.log(4) / step))
+        end = run.round + int(steps_to_a_quarter(1.0, step))
         while run.round < min(end, looks[-1]):
             stop = min(end, next(look for look in looks if look > run.round))
             run = engine.advance(run, stop - run.round)

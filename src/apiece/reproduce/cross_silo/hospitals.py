@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.data import Federation, source
-from apiece.data.federation import SPLITS
+from apiece.data.splits import SPLITS
 from apiece.experiment.spec import make_spec
 from apiece.report.figure import Figure
 from apiece.reproduce import contest

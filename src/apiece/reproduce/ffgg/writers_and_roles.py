@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from apiece.data.federation import SPLITS, Federation
+from apiece.data.federation import Federation
 from apiece.data.sources.real import mnist_by_writer, shakespeare_roles
+from apiece.data.splits import SPLITS
 
 LEAST_DIGITS = 60  # of a writer who trains
 LEAST_CHARACTERS, MOST_SEQUENCES = 3000, 250  # of a role; so many to train on at most

@@ -12,11 +12,11 @@ import numpy as np
 
 from apiece import tree
 from apiece.engines.contact import Build
-from apiece.estimate.posterior import precision
 from apiece.methods import CATALOG
 from apiece.protocol import Method
 from apiece.reproduce.repeat import repeated
 from apiece.reproduce.verdict import Claim, mean_of, within
+from apiece.theory.formulas import precision
 
 CENTRE, NOISE, CLIENTS, DRAWN = 1.6, 0.1, 20, 200
 LR, STEPS = 1e-4, 50

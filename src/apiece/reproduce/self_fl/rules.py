@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.estimate import variance as watched
-from apiece.estimate.posterior import whole_steps
 from apiece.reproduce.self_fl.gaussian_clients import CENTRE, DRAWN, LR, Clients, drawn, matched, played, self_fl
 from apiece.reproduce.verdict import Claim, Mean, mean_of, ratio_of, stated, within
 from apiece.theory import self_fl as theory
+from apiece.theory.formulas import whole_steps
 
 
 def numbers_of_steps() -> list[Claim]:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.federation import SPLITS, Federation, Split, offsets_of
+from apiece.data.federation import Federation
 from apiece.data.sources.real import audiomnist_by_speaker
+from apiece.data.splits import SPLITS, Split, offsets_of
 
 GROUPS = "ABCDE"
 SHARES = (0.4, 0.1, 0.5)  # false accepts of a good detector are few: much has to be tested

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from apiece.estimate.posterior import precision, pull, whole_steps
 from apiece.experiment.build import Arena
 from apiece.protocol import Batch, Params
+from apiece.theory.formulas import precision, pull, whole_steps
 
 ROWS = 2000  # judged at a time
 

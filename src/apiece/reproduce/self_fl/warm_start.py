@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from apiece.client.descend import descend
-from apiece.data.federation import Split
+from apiece.data.splits import Split
 from apiece.models import Model, Objective
 from apiece.protocol import Data, Params
 
