@@ -17,6 +17,7 @@ from apiece.experiment import record, trial, tune
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import Trials
 from apiece.experiment.spec import Spec, make_spec, read_values, to_toml
+from apiece.machine import peak_memory_mb
 from apiece.methods.options import bind, checked, tunable
 
 FORMAT = "2"  # of the files in checkpoints/: a run is resumed by a version that writes the same
@@ -168,7 +169,7 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
     run, curve, seconds = trial.train(engine, place, hyper, seed, plan, bench.splits, keep=keep, tick=progress.tick)
     judged, arrays = trial.judge(engine, place, run, bench.splits)
     spent = trial.total_costs(engine, place, run, engine.build(hyper, 0), seconds)
-    spent["peak_memory_mb"] = record.peak_memory_mb()
+    spent["peak_memory_mb"] = peak_memory_mb()
     outcome = trial.Outcome(judged, arrays, curve, spent, trial.save_models(models, engine, place, run, plan.models_gb))
     outcome.arrays |= judge_newcomers(engine, place, run, bench.splits["test"], plan, outcome)
     trial.save_outcome(done, outcome)

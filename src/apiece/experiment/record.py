@@ -1,7 +1,6 @@
 """What a comparison found, put together from its finished trials: record.json and the two tables."""
 
 import platform
-import resource
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -138,11 +137,6 @@ def revision() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return found.stdout.strip() or None
-
-
-def peak_memory_mb() -> float:
-    """The most memory this process has held so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def write_rounds(path: Path, trials: Trials) -> None:
