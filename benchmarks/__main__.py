@@ -6,10 +6,11 @@ Progress goes to stderr, the result to stdout: a table, a Markdown table, or one
 import argparse
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 from typing import Any
+
+from apiece.machine import count_cores
 
 from . import deep, memory, methods, scale, speed
 
@@ -22,7 +23,7 @@ def machine() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = count_cores()
     return {"cores": cores, "machine": platform.machine(), "python": platform.python_version(), "versions": versions}
 
 

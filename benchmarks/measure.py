@@ -10,7 +10,6 @@ import dataclasses
 import importlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
+
+from apiece.machine import peak_memory_mb
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,12 +172,6 @@ def row(worker: Worker) -> dict[str, Any]:
 # ---- inside the process ----
 
 
-def peak_mb() -> float:
-    """Most memory this process ever held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
 def pin(threads: int) -> None:
     """Keep this process on so many cores, where the system can do that."""
     if hasattr(os, "sched_setaffinity"):
@@ -213,7 +208,7 @@ def serve(job: Job) -> None:
         for line in sys.stdin:
             rounds = int(line)
             seconds, drawing = system.run(rounds)
-            memory = peak_mb()  # before the loss, which is not part of the run
+            memory = peak_memory_mb()  # before the loss, which is not part of the run
             answer = {
                 "seconds": seconds / rounds,
                 "drawing": drawing / rounds,

@@ -13,16 +13,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from apiece.engines.simulation.states import bytes_of_a_row, disk, memory
 
 import apiece
 from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.states import bytes_of_a_row, disk
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.experiment import build as setup
 from apiece.experiment.fit import Fit
+from apiece.machine import memory, peak_memory_mb
 from apiece.methods.bind import bind
 
-from .measure import peak_mb
 from .speed import grid
 
 HELP = "peak memory, disk and seconds of a ResNet-18 apiece for 500 clients (needs 25 GB of disk)"
@@ -88,7 +88,8 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
         jax.block_until_ready(state.server)
         seconds.append(time.monotonic() - before)
         if turn % 5 == 4:
-            say(f"round {turn + 1} of {len(turns)}: {peak_mb():.0f} MB at most, {time.monotonic() - began:.0f} s")
+            passed = time.monotonic() - began
+            say(f"round {turn + 1} of {len(turns)}: {peak_memory_mb():.0f} MB at most, {passed:.0f} s")
     assert state.known.all(), "everybody has been visited"
     say(f"judging {args.clients} models")
     before = time.monotonic()
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
         "states_gb": bytes_of_a_row(state.rows) * args.clients / 1e9,
         "kept": "disk" if on_disk else "memory",
         "disk_gb": taken.close() / 1e9,
-        "peak_mb": peak_mb(),
+        "peak_mb": peak_memory_mb(),
         "memory_gb": memory() / 1e9,
         "seconds_per_round": statistics.median(seconds),
         "judging_seconds": judging,

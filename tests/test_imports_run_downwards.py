@@ -12,7 +12,7 @@ FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.glob("apiece/**/
 # Bottom to top, a layer a line; within a line, left to right. A part of the package (a module, or a folder as a whole)
 # may import itself and what stands before it, nothing after it. `__init__` is the package's own: its public names.
 ORDER = [
-    *("errors", "registry", "protocol", "tree", "split", "files"),
+    *("errors", "machine", "jax_private", "registry", "protocol", "tree", "split", "files"),
     *("theory", "aggregate", "client", "estimate", "wrap", "methods"),
     *("data", "models", "engines", "evaluate", "testing"),
     *("experiment", "report", "reproduce"),
@@ -20,11 +20,13 @@ ORDER = [
 ]
 
 ONLY_IN = {"flwr": "apiece/engines/remote/flower.py"}
+PRIVATE = ("jax._src", "jax.core", "jax.extend", "jax.interpreters", "jaxlib")  # which JAX moves when it pleases
+PRIVATE_ONLY_IN = "apiece/jax_private.py"
 NOWHERE = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve"}  # loading such a file runs its code
 
 
 def imports(file: str, source: str) -> Iterator[tuple[int, str]]:
-    """Line and absolute dotted name of every import, at the top or inside a function."""
+    """Line and absolute dotted name of every import, at the top or inside a function, and of private parts of JAX."""
     package = PurePosixPath(file).parent.parts
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -33,6 +35,8 @@ def imports(file: str, source: str) -> Iterator[tuple[int, str]]:
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += (node.module,) if node.module else ()
             yield from ((node.lineno, ".".join((*base, alias.name))) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in PRIVATE:  # `jax.core.f`, without an import
+            yield node.lineno, ast.unparse(node)
 
 
 def part(names: list[str]) -> str:
@@ -50,6 +54,8 @@ def violations(file: str, source: str) -> list[str]:
             found.append(f"{file}:{line}: {here} imports {name}, which stands above it")
         if top in NOWHERE:
             found.append(f"{file}:{line}: {name} is imported nowhere")
+        if file != PRIVATE_ONLY_IN and any(f"{name}.".startswith(f"{private}.") for private in PRIVATE):
+            found.append(f"{file}:{line}: only {PRIVATE_ONLY_IN} has {name}, which JAX does not promise to keep")
         if file != ONLY_IN.get(top, file):
             found.append(f"{file}:{line}: only {ONLY_IN[top]} imports {top}")
     return found
@@ -82,6 +88,9 @@ def test_every_module_has_its_place_in_the_order():
         ("apiece/cli/runs.py", "def f():\n    from flwr.client import ClientApp"),
         ("apiece/experiment.py", "if True:\n    import pickle"),
         ("apiece/engines/remote/halves.py", "from pickle import loads"),
+        ("apiece/tree.py", "from jax._src.core import Tracer"),
+        ("apiece/models/swap.py", "from jax import extend"),
+        ("apiece/models/swap.py", "import jax\n\ndef f(x):\n    return isinstance(x, jax.core.Tracer)"),
     ],
 )
 def test_a_bad_import_is_found(file, source):
@@ -97,6 +106,8 @@ def test_a_bad_import_is_found(file, source):
         ("apiece/engines/remote/flower.py", "import flwr\nfrom apiece.engines.remote import halves"),
         ("apiece/__init__.py", "from apiece.experiment import compare"),
         ("apiece/cli/runs.py", "import apiece\nimport jax, numpy as np"),
+        ("apiece/jax_private.py", "from jax._src.callback import _callback_op_sharding"),
+        ("apiece/client/descend.py", "from jax.ad_checkpoint import checkpoint_name\nimport jax.extended"),
     ],
 )
 def test_a_good_import_passes(file, source):

@@ -78,13 +78,13 @@ def write_json(path: Path, value: Any) -> None:
     {'x': None}
     """
     with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(as_plain(value), indent=1, allow_nan=False) + "\n")
+        temporary.write_text(json.dumps(as_plain(value), indent=1, allow_nan=False) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Any:
     """The value of a JSON file; a `UserError` names a damaged one."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 

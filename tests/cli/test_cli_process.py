@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,7 @@ def test_resuming_after_the_data_changed_is_refused(tmp_path, monkeypatch):
 def test_the_module_is_the_command():
     found = subprocess.run([sys.executable, "-m", "apiece.cli", "--help"], capture_output=True, text=True, check=True)
     assert "compare" in found.stdout and found.stderr == ""
+
+
+def test_the_version_is_the_packages():
+    assert call("--version").stdout == f"apiece {version('apiece')}\n"

@@ -10,7 +10,7 @@ from experiment_runs import SMALL, content_of, federation, make_once, models_of,
 from apiece import files
 from apiece.data import digits
 from apiece.errors import UserError
-from apiece.experiment import compare, machine, resume, tables
+from apiece.experiment import compare, environment, resume, tables
 
 SPEC = {**SMALL, "seeds": [0], "baselines": False, "methods": {"ditto": {"lam": 0.5}, "scaffold": {}}}
 # What is written, in this order; a checkpoint after every round but the last.
@@ -89,7 +89,7 @@ def test_a_kill_before_the_spec_leaves_no_run(snapshots, tmp_path):
 def test_resuming_a_finished_run_changes_nothing(snapshots, tmp_path, monkeypatch):
     shutil.copytree(snapshots / "run", tmp_path / "run")
     before = content_of(tmp_path / "run")
-    monkeypatch.setattr(machine, "revision", lambda: "another revision")
+    monkeypatch.setattr(environment, "revision", lambda: "another revision")
     found = resume(tmp_path / "run")
     assert content_of(tmp_path / "run") == before
     assert found.record.plain() == json.loads(before["record.json"])

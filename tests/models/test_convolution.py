@@ -1,5 +1,7 @@
 """The convolution's and the pooling's own gradients are those of automatic differentiation, in every kind of loop."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,3 +125,32 @@ def test_what_does_not_fit_is_refused():
         convolution(x, w, padding="valid")
     with pytest.raises(UserError, match="did you mean 'same'"):
         convolution(x, w, padding="some")
+
+
+def seconds_of_descent(f):
+    """What a call takes that descends inside a loop, as every client does."""
+    rng = np.random.default_rng(0)
+    x, w = (jnp.array(rng.normal(size=s).astype(np.float32)) for s in ((16, 14, 14, 16), (5, 5, 16, 32)))
+    step = lambda k, w: w - 0.01 * jax.grad(lambda w: bent(f, 1, "same")(x, w))(w)
+    run = jax.jit(lambda w: lax.fori_loop(0, 2, step, w))
+    run(w).block_until_ready()
+
+    def once():
+        start = time.perf_counter()
+        run(w).block_until_ready()
+        return time.perf_counter() - start
+
+    return once
+
+
+@pytest.mark.slow
+def test_plain_gradients_are_still_slow_inside_a_loop():
+    """A canary: ten to twenty times slower with jaxlib 0.10. A busy machine slows both, so they run in turns."""
+    own, automatic = seconds_of_descent(convolution), seconds_of_descent(plain)
+    turns = [(own(), automatic()) for _ in range(5)]
+    best, plain_best = (min(times) for times in zip(*turns, strict=True))
+    assert plain_best > 1.5 * best, (
+        f"XLA's gradient of a convolution inside a loop is cured ({plain_best:.4f} s, ours {best:.4f} s): our own "
+        "gradients of convolutions (models/convolution.py) and the exchange of foreign ones (models/swap.py) can go; "
+        "see first what `python -m benchmarks deep` says without them"
+    )

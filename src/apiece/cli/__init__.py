@@ -1,5 +1,8 @@
 """`apiece ...`: the command line. Results go to stdout (with --json, one JSON document), everything else to stderr."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from apiece.cli import data, runs, theory
@@ -12,6 +15,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"apiece {version('apiece')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _apiece(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Before every command: what holds for all of them."""
+
+
 for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods, runs.models, reproduce):
     app.command()(command)
 app.add_typer(data.app, name="data")

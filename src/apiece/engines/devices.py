@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+from apiece.machine import count_cores
+
 
 def use_all_cores() -> int:
     """Make every core a JAX device and say how many devices there are.
@@ -28,7 +30,7 @@ def ask_for_all_cores() -> None:
     chosen = "host_platform_device_count" in os.environ.get("XLA_FLAGS", "") or _setting("jax_num_cpu_devices") > 0
     if not chosen:
         with contextlib.suppress(RuntimeError):  # JAX has started: too late, and harmless
-            jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+            jax.config.update("jax_num_cpu_devices", count_cores())
 
 
 def remember_compiled(folder: str | Path | None = None) -> Path:

@@ -11,18 +11,17 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from apiece.machine import memory
 from apiece.protocol import Tree
 
 SMALL = 1 << 24  # bytes of a leaf: NumPy's own zeros will do
 SHARE_OF_MEMORY = 4  # states may take one part in so many; the rest is for data, copies at work and other programs
 AT_ONCE = 1 << 28  # bytes of states that are copied for one call of a compiled program
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def blank_rows(shapes: Tree, count: int) -> Tree:
@@ -101,20 +100,6 @@ def commit_rows(leaf: np.ndarray, touched: np.ndarray, new: Any) -> None:
     """The touched rows as they are now."""
     leaf[touched] = np.asarray(new)[: len(touched)]
     _let_go(leaf)
-
-
-def memory() -> int:
-    """Bytes of memory that this process may use: the machine's, or fewer if a container has a limit.
-
-    >>> memory() > 0
-    True
-    """
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in LIMITS:
-        limit = Path(name)
-        if limit.is_file() and (text := limit.read_text().strip()).isdigit():
-            most = min(most, int(text))
-    return most
 
 
 def disk() -> str:

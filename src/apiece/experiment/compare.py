@@ -15,7 +15,7 @@ from apiece.engines.contact import model_shapes
 from apiece.engines.engine import Engine
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import checkpoint, machine, measure, ranking, tables, tune
+from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.measure import Trials
@@ -24,6 +24,7 @@ from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
 from apiece.experiment.train import train
+from apiece.machine import peak_memory_mb
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Params
@@ -184,7 +185,7 @@ def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_P
     hyper = bench.hyper | options
     run, curve, seconds = train(engine, place, hyper, seed, plan, keep=keep, tick=progress.tick)
     judged, arrays = judge(engine, place, run)
-    spent = {**engine.costs(run), "seconds": seconds, "peak_memory_mb": machine.peak_memory_mb()}
+    spent = {**engine.costs(run), "seconds": seconds, "peak_memory_mb": peak_memory_mb()}
     note = checkpoint.save_models(models, engine, place, run, plan.models_gb)
     outcome = Outcome(judged, arrays, curve, spent, note)
     outcome.arrays |= judge_newcomers(engine, place, run, plan, outcome)
@@ -221,8 +222,8 @@ def _record(
     federation = place.federation
     return Record(
         format=RECORD_FORMAT,
-        environment=machine.environment(),
-        revision=machine.revision(),
+        environment=environment.environment(),
+        revision=environment.revision(),
         spec=files.as_plain(spec.model_dump()),
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),

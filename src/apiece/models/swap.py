@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal
 
+from apiece.jax_private import ClosedJaxpr, Literal
 from apiece.models.convolution import max_pool, padded_convolution
 from apiece.protocol import Params
 

@@ -3,9 +3,8 @@
 `jax.pure_callback` does the same, except that it first puts the arguments back on a device and then waits for them:
 with a program running on every device that wait can last for ever, once the arrays are too large to be copied at once
 (two CPU devices and a small convolutional network suffice). The primitive here hands the function plain NumPy views
-of the arguments and touches no device. It stands on the lowering that `pure_callback` itself stands on; of the names
-used, `_callback_op_sharding` and `prim_requires_devices_during_lowering` are private to JAX (which is pinned to one
-minor version; an import that fails says so at once).
+of the arguments and touches no device. It stands on the lowering that `pure_callback` itself stands on, which is
+private to JAX: `apiece.jax_private` has all such names.
 
 A function that raises is the other way to hang: its device would leave the program, and the others would wait for it
 in the next sum over devices. So a failure is noted, the call answers with not-a-numbers, the program runs to its end,
@@ -20,11 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src.callback import _callback_op_sharding
-from jax._src.dispatch import prim_requires_devices_during_lowering
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
+from apiece.jax_private import Primitive, ShapedArray, ad, batching, lowered_with_devices, mlir, place_of_callback
 from apiece.models.failures import note_failure
 from apiece.protocol import Tree
 
@@ -64,7 +60,7 @@ def linear_host_call(
 
 _host_call = Primitive("apiece_host_call")
 _host_call.multiple_results = True
-prim_requires_devices_during_lowering.add(_host_call)  # else it would not know over which devices a program is divided
+lowered_with_devices.add(_host_call)  # else it would not know over which devices a program is divided
 
 
 @_host_call.def_impl
@@ -75,7 +71,7 @@ def _now(*args: Any, function: Callable, shapes: tuple, back: tuple | None) -> l
 
 @_host_call.def_abstract_eval
 def _shapes(*avals: Any, function: Callable, shapes: tuple, back: tuple | None) -> list[Any]:
-    return [jax.core.ShapedArray(shape.shape, shape.dtype) for shape in shapes]
+    return [ShapedArray(shape.shape, shape.dtype) for shape in shapes]
 
 
 def _lowered(ctx: Any, *args: Any, function: Callable, shapes: tuple, back: tuple | None) -> Any:
@@ -86,7 +82,7 @@ def _lowered(ctx: Any, *args: Any, function: Callable, shapes: tuple, back: tupl
             note_failure(error)
             return tuple(np.full(shape.shape, np.nan, shape.dtype) for shape in shapes)
 
-    where: Any = _callback_op_sharding(ctx.module_context.axis_context, None, ctx.avals_out)
+    where: Any = place_of_callback(ctx.module_context.axis_context, None, ctx.avals_out)
     how: dict[str, Any] = dict(has_side_effect=False, returns_token=False, sharding=where)
     return mlir.emit_python_callback(ctx, call, None, list(args), ctx.avals_in, ctx.avals_out, **how)[0]
 

@@ -7,7 +7,6 @@ PyTorch is one for all threads, so modules that draw (dropout) take turns, and i
 
 import contextlib
 import copy
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import torch
 from torch.nn import functional
 
 from apiece.errors import UserError
+from apiece.machine import count_cores
 
 Array = Any  # of NumPy: an array, or one number
 PerExample = Callable[[Any, Any], torch.Tensor]  # (outputs, labels) -> one number an example
@@ -275,7 +275,7 @@ def threads_each(devices: int) -> int:
     >>> threads_each(1_000_000)
     1
     """
-    return max(1, len(os.sched_getaffinity(0)) // devices)
+    return max(1, count_cores() // devices)
 
 
 def _gradient(value: Any, parameters: list, again: bool = False) -> tuple[torch.Tensor, ...]:

@@ -1,7 +1,6 @@
-"""Where an experiment ran: versions, devices, the revision of the working folder, memory."""
+"""Where an experiment ran: versions, devices, the revision of the working folder."""
 
 import platform
-import resource
 import subprocess
 from importlib.metadata import version
 
@@ -31,8 +30,3 @@ def revision() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return found.stdout.strip() or None
-
-
-def peak_memory_mb() -> float:
-    """The most memory this process has held so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
