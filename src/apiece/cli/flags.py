@@ -34,6 +34,10 @@ ModelOptions = Annotated[
 Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", help="vectorized (default), or remote: every message as bytes; slower, the same numbers."),
+]
 Schedule = Annotated[str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential.")]
 Stateless = Annotated[bool | None, typer.Option("--stateless", help="Clients forget everything between rounds.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds 0, 1, ... (default 3; run: 1).")]
@@ -54,7 +58,7 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
         "data": {"source": given.get("data"), "new_clients": given.get("new_clients")},
         "model": {"name": given.get("model"), "hidden": _numbers(given.get("hidden"))},
         "train": {k: given.get(k) for k in
-                  ("rounds", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
+                  ("rounds", "engine", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
     }  # fmt: skip
     for table, entries in flags.items():
         said = {key: value for key, value in entries.items() if value is not None}
