@@ -11,7 +11,7 @@ import numpy as np
 
 import apiece
 from apiece import tree
-from apiece.client.descend import descend
+from apiece.client import descend
 from apiece.methods import fed_avg, local
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
 from apiece.registry import FromZero, StepSize

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import apiece
-from apiece.models.torch.module import from_torch, save_state_dict, state_dict_of
+from apiece.models import from_torch, save_state_dict, state_dict_of
 
 
 class Digits(torch.nn.Module):

@@ -1,6 +1,7 @@
 """What holds for every test: types checked, two devices, one compile cache, fixed examples."""
 
 import ast
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -56,9 +57,7 @@ hypothesis.settings.load_profile("fixed")
 def shuffles_as_loops():
     """Tests run thousands of programs once each: written out, the shuffle took half of their compile time. The draws
     are the same (`tests/client` compares them), and processes that tests start write it out as users' do."""
-    from apiece.client import draw
-
-    draw.WRITTEN_OUT = False
+    importlib.import_module("apiece.client.draw").WRITTEN_OUT = False  # `apiece.client.draw` itself is the function
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apiece import aggregate, data, estimate, methods, models, report, split, testing, theory, wrap
+    from apiece import aggregate, client, data, estimate, methods, models, report, split, testing, theory, wrap
     from apiece.data import Federation
     from apiece.engines.devices import remember_compiled, use_all_cores
     from apiece.errors import UserError
@@ -39,11 +39,12 @@ _HOME = {
     "resume": "apiece.experiment",
     "use_all_cores": "apiece.engines.devices",
 }
-_MODULES = ("aggregate", "data", "estimate", "methods", "models", "report", "split", "testing", "theory", "wrap")
+_MODULES = ("aggregate", "client", "data", "estimate", "methods", "models", "report", "split", "testing", "theory",
+            "wrap")  # fmt: skip
 
-__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "compare", "data",
-           "estimate", "fine_tuned", "fit", "methods", "models", "remember_compiled", "report", "resume", "split",
-           "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
+__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "client", "compare",
+           "data", "estimate", "fine_tuned", "fit", "methods", "models", "remember_compiled", "report", "resume",
+           "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
 import tomli_w
 
 from apiece.errors import UserError
-from apiece.protocol import Tree
-from apiece.split import path_name
+
+Tree = Any  # whatever jax.tree takes apart
 
 
 @contextlib.contextmanager
@@ -181,6 +180,11 @@ def leaves_by_path(prefix: str, tree: Tree) -> dict[str, Any]:
     >>> leaves_by_path("model", {"out": {"w": 1}})
     {'model/out/w': 1}
     """
+    # Here and not at the top: who only looks at data on the disk does not wait for JAX.
+    import jax
+
+    from apiece.split import path_name
+
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {"/".join([prefix, path_name(path)] if path else [prefix]): leaf for path, leaf in leaves}
 
@@ -200,6 +204,8 @@ def rebuild_tree(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> T
     >>> rebuild_tree("m", {"w": 0}, {"m/w": np.ones(1)})
     {'w': array([1.])}
     """
+    import jax
+
     names = leaves_by_path(prefix, example)
     return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
 

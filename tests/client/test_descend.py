@@ -1,6 +1,7 @@
 """What a client does with its data: which examples are drawn, how often, and what is made of them."""
 
 import dataclasses
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from apiece.client import descend as descending
-from apiece.client import draw as drawing
 from apiece.client.descend import descend, full_gradient, steps_taken, toward
 from apiece.client.draw import draw, shuffler, whole
 from apiece.protocol import Data
@@ -88,7 +87,7 @@ def test_a_shuffle_is_a_permutation(size, seed, order):
 def test_written_out_or_as_a_loop_the_draws_are_the_same(monkeypatch):
     found = []
     for written_out in (True, False):
-        monkeypatch.setattr(drawing, "WRITTEN_OUT", written_out)
+        monkeypatch.setattr(sys.modules[draw.__module__], "WRITTEN_OUT", written_out)
         found.append(jax.jit(lambda size: shuffler(jax.random.key(7), size)(5, jnp.arange(200) % size))(151))
     np.testing.assert_array_equal(*found)
 
@@ -130,7 +129,7 @@ def test_one_order_says_nothing_about_the_next(shuffles):
 @pytest.mark.parametrize("capacity", [None, 20, 31])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_full_gradient_is_over_all_examples_whatever_the_chunks(monkeypatch, size, capacity):
-    monkeypatch.setattr(descending, "FULL_CHUNK", 8)
+    monkeypatch.setattr(sys.modules[descend.__module__], "FULL_CHUNK", 8)
     g = full_gradient(squares, jnp.float32(5), client(size, capacity), jax.random.key(0))
     np.testing.assert_allclose(g, 5 - (size - 1) / 2, rtol=1e-6)
 
@@ -176,7 +175,7 @@ def test_draws_planned_ahead_are_the_draws_of_each_step(monkeypatch, count):
     data = dataclasses.replace(client(7), size=7)  # a size that is known: epochs are then a known number of steps too
     ahead, stepwise = [], []
     for result, planned in ((ahead, 1 << 16), (stepwise, 0)):
-        monkeypatch.setattr(descending, "PLANNED_DRAWS", planned)
+        monkeypatch.setattr(sys.modules[descend.__module__], "PLANNED_DRAWS", planned)
         result.append(descend(squares, jnp.float32(10), data, jax.random.key(0), lr=0.3, batch=3, **count))
     np.testing.assert_array_equal(ahead, stepwise)
 

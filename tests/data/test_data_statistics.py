@@ -11,11 +11,15 @@ from sklearn.preprocessing import StandardScaler
 from apiece.data import from_rows, statistics
 
 
+def mean_and_spread(x, offsets):
+    return statistics.mean_and_spread(statistics.ask_rows(x, offsets))
+
+
 def test_sums_of_clients_give_the_mean_and_spread_of_all_rows():
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(1000, 4)) * [1, 10, 1e-3, 1e5] + [0, 5, 1e3, -1e6]).astype(np.float32)
     offsets = np.concatenate([[0], np.sort(rng.integers(0, 1001, 9)), [1000]])
-    mean, spread = statistics.mean_and_spread(x, offsets)
+    mean, spread = mean_and_spread(x, offsets)
     pooled = StandardScaler().fit(x.astype(np.float64))
     np.testing.assert_allclose(mean, pooled.mean_, rtol=1e-12)
     np.testing.assert_allclose(spread, pooled.scale_, rtol=1e-9)
@@ -26,25 +30,26 @@ def test_what_clients_send_one_by_one_adds_up_to_what_they_send_together(monkeyp
     x, offsets = rng.normal(size=(40, 3)), np.array([0, 5, 5, 17, 40])
     x[3, 1] = np.nan
     pieces = [x[a:b] for a, b in pairwise(offsets) if b > a]
-    count, total = (sum(parts) for parts in zip(*(statistics.count_and_sum(piece) for piece in pieces), strict=True))
-    mean = (total / count)[0]
-    squares = sum(statistics.squared_distances(piece, mean) for piece in pieces)[0]
+    asks = [statistics.ask_rows(piece) for piece in pieces]
+    count, total = (sum(parts) for parts in zip(*(ask(statistics.COUNT_AND_SUM) for ask in asks), strict=True))
+    mean = total / count
+    squares = sum(ask(statistics.SQUARED_DISTANCES, mean) for ask in asks)
     for block in (1, 1 << 22):  # many blocks of one client, or one block
         monkeypatch.setattr(statistics, "BLOCK", block)
-        found = statistics.mean_and_spread(x, offsets)
+        found = mean_and_spread(x, offsets)
         np.testing.assert_allclose(found[0], np.nanmean(x, axis=0), rtol=1e-12)
         np.testing.assert_allclose(found[0], mean, rtol=1e-12)
-        np.testing.assert_allclose(found[1], np.sqrt(squares / count[0]), rtol=1e-12)
+        np.testing.assert_allclose(found[1], np.sqrt(squares / count), rtol=1e-12)
 
 
 def test_a_constant_feature_has_no_spread_however_large_or_small_it_is():
     x = np.tile(np.array([0.1, 1e30, 1e-30, -7.0, 0.0], np.float32), (999, 1))
-    assert (statistics.mean_and_spread(x, np.array([0, 333, 999]))[1] == 0).all()
+    assert (mean_and_spread(x, np.array([0, 333, 999]))[1] == 0).all()
 
 
 def test_numbers_large_beside_their_spread_keep_their_digits():
     x = np.float32(2**23) + np.arange(100, dtype=np.float32)[:, None]
-    spread = statistics.mean_and_spread(x, np.array([0, 50, 100]))[1]
+    spread = mean_and_spread(x, np.array([0, 50, 100]))[1]
     assert spread[0] == pytest.approx(np.arange(100).std(), rel=1e-9)
 
 

@@ -11,8 +11,8 @@ import pytest
 from apiece.client.descend import full_gradient
 from apiece.errors import UserError
 from apiece.estimate.similarity import (
-    apart,
     bias_from_distance,
+    bias_of_clusters,
     combine,
     cross_evaluation,
     gradient_and_error,
@@ -84,7 +84,7 @@ def test_an_asymmetric_b_still_makes_a_symmetric_mixing():
 
 def test_clusters_mix_as_blocks():
     expected = np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
-    np.testing.assert_array_equal(mixing(neighbours(apart(["a", "a", "b"]), 1.0)), expected)
+    np.testing.assert_array_equal(mixing(neighbours(bias_of_clusters(["a", "a", "b"]), 1.0)), expected)
 
 
 def test_the_largest_eigenvalue_of_a_star_is_a_quarter_of_its_size():
@@ -103,7 +103,9 @@ def test_the_largest_eigenvalue_is_the_exact_one_even_with_a_small_gap(seed, eps
     assert found == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.parametrize("b", [np.zeros((1, 1)), apart(np.arange(60) % 7), apart(np.arange(60)), star(60)])
+@pytest.mark.parametrize(
+    "b", [np.zeros((1, 1)), *(bias_of_clusters(np.arange(60) % kinds) for kinds in (7, 60)), star(60)]
+)
 def test_the_largest_eigenvalue_in_single_precision(b):
     filter = neighbours(b, 1.0)
     found = largest_eigenvalue(filter.astype(jnp.float32))

@@ -9,7 +9,6 @@ once, whatever its weight: who claims many examples is not heard more loudly. Di
 A present entry that is not a number counts as +infinity: to a rule that bears f wild replies, it is one of them.
 """
 
-from apiece.aggregate.mean import Aggregate as Aggregate
 from apiece.aggregate.mean import mean, plain_mean
 from apiece.aggregate.mixing import bucketing, nearest_neighbour_mixing
 from apiece.aggregate.robust import centered_clipping, geometric_median, krum, median, multi_krum, trimmed_mean
@@ -28,4 +27,10 @@ RULES.add(
     nearest_neighbour_mixing=nearest_neighbour_mixing,
 )
 
-__all__ = ["RULES", "Rule", "as_rule", "flatten", "mean", "plain_mean", "rule", *RULES.own[2:]]
+# fmt: off
+__all__ = [
+    "mean", "plain_mean",
+    "median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "centered_clipping",
+    "bucketing", "nearest_neighbour_mixing",
+    "RULES", "Rule", "as_rule", "rule", "flatten",
+]

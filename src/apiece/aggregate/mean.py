@@ -1,13 +1,9 @@
 """The means: (stacked replies, weight) -> one tree. Rows of weight 0 never matter, whatever they hold."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
 from apiece.protocol import Tree
-
-Aggregate = Callable[[Tree, jax.Array], Tree]
 
 
 def mean(stacked: Tree, weight: jax.Array) -> Tree:

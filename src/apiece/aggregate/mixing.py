@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from apiece.aggregate.distances import rank_of, squared_distances
+from apiece.aggregate.distances import distances_of_rows, rank_of
 from apiece.aggregate.rule import Rule, as_rule, check_count
 from apiece.errors import UserError
 from apiece.protocol import Tree
@@ -54,7 +54,7 @@ def nearest_neighbour_mixing(rule: Any = "median", *, byzantine: int = 1) -> Rul
 
     def combine(rows: jax.Array, weight: jax.Array, key: Tree, last: jax.Array) -> jax.Array:
         present = weight > 0
-        far = jnp.where(present, squared_distances(rows), jnp.inf)
+        far = jnp.where(present, distances_of_rows(rows), jnp.inf)
         far = jnp.where(jnp.eye(len(rows), dtype=bool), -1, far)  # itself before its copies
         near = rank_of(far) < jnp.maximum(present.sum() - byzantine, 1)
         members = near & present & present[:, None]

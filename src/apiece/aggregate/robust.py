@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from apiece.aggregate.distances import rank_of, squared_distances
+from apiece.aggregate.distances import distances_of_rows, rank_of
 from apiece.aggregate.mean import mean
 from apiece.aggregate.rule import Rule, check_above_zero, check_count
 from apiece.protocol import Tree
@@ -139,7 +139,7 @@ def _sorted(rows: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _krum_scores(rows: jax.Array, present: jax.Array, byzantine: int) -> jax.Array:
     n = present.sum()
     others = present & ~jnp.eye(len(rows), dtype=bool)
-    far = jnp.sort(jnp.where(others, squared_distances(rows), jnp.inf), axis=1)
+    far = jnp.sort(jnp.where(others, distances_of_rows(rows), jnp.inf), axis=1)
     count = jnp.clip(n - byzantine - 2, 1, jnp.maximum(n - 1, 0))
     score = jnp.where(jnp.arange(len(rows)) < count, far, 0).sum(axis=1)
     return jnp.where(present, jnp.minimum(score, jnp.finfo(rows.dtype).max), jnp.inf)  # the absent come last of all

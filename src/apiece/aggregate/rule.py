@@ -1,4 +1,4 @@
-"""What an aggregation rule is, and the rules by name."""
+"""What an aggregation rule is, the rules by name, and what their options have to be."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -90,10 +90,6 @@ def as_rule(given: Any) -> Rule:
     raise UserError(f"a rule is a name, a table of a name and its options, or a Rule, not {given!r}")
 
 
-def _one_row(tree: Tree) -> Tree:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)
-
-
 def check_count(rule: str, option: str, value: Any, least: int) -> None:
     """An option that is a whole number of at least so much, or an error."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -104,3 +100,7 @@ def check_above_zero(rule: str, option: str, value: Any) -> None:
     """An option that is a number above 0 (or traced), or an error."""
     if isinstance(value, str | bool) or (isinstance(value, int | float) and not value > 0):
         raise UserError(f"option '{option}' of '{rule}' is a number above 0, not {value!r}")
+
+
+def _one_row(tree: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], tree)

@@ -40,7 +40,12 @@ def full_gradient(loss: Loss, params: Params, data: Data, key: Tree) -> Params:
 
 
 def gradient(loss: Loss, params: Params, batch: Batch, key: Tree) -> Params:
-    """The gradient of the loss over one batch; every gradient of the library goes through here, to be counted."""
+    """The gradient of the loss over one batch; every gradient of the library goes through here, to be counted.
+
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2 / 2).sum() / batch.weight.sum()
+    >>> float(gradient(loss, jnp.array(5.0), Batch(jnp.zeros(2), jnp.array([0.0, 4.0]), jnp.ones(2)), None))
+    3.0
+    """
     return jax.grad(loss)(params, _marked(batch), key)
 
 

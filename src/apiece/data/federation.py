@@ -167,7 +167,7 @@ class Federation:
 
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
         """(mean, standard deviation) of every feature over all training examples."""
-        return statistics.mean_and_spread(self.train.x, self.train.offsets)
+        return statistics.mean_and_spread(statistics.ask_rows(self.train.x, self.train.offsets))
 
     def scale_warnings(self) -> list[str]:
         """A warning if features are far from unit scale: one step size for all of them then crawls or blows up.

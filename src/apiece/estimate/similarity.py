@@ -40,10 +40,10 @@ def neighbours(b: Any, eps: Any) -> jax.Array:
     return formulas.neighbours(jnp.asarray(b), jnp.asarray(eps), jnp.eye(len(b), dtype=bool))
 
 
-def apart(labels: Any) -> np.ndarray:
+def bias_of_clusters(labels: Any) -> np.ndarray:
     """The b of known clusters: 0 within one, infinity between two.
 
-    >>> apart([1, 1, 2]).tolist()
+    >>> bias_of_clusters([1, 1, 2]).tolist()
     [[0.0, 0.0, inf], [0.0, 0.0, inf], [inf, inf, 0.0]]
     """
     labels = np.asarray(labels)
@@ -57,7 +57,7 @@ def largest_eigenvalue(filter: Any, steps: int = 64) -> jax.Array:
     By the method of Lanczos, two products of Lambda with a vector a step. It starts at ones: W has no negative entry,
     so they meet its eigenvector, and |Lambda' 1|^2 >= N makes the answer at least 1. Rounding apart, it is never above.
 
-    >>> round(float(largest_eigenvalue(neighbours(apart([0, 0, 1]), 1.0))), 6)
+    >>> round(float(largest_eigenvalue(neighbours(bias_of_clusters([0, 0, 1]), 1.0))), 6)
     1.0
     """
 

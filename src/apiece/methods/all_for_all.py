@@ -12,7 +12,7 @@ from apiece import tree
 from apiece.client.solve import slopes
 from apiece.errors import UserError
 from apiece.estimate.similarity import (
-    apart,
+    bias_of_clusters,
     combine,
     gradient_and_error,
     largest_eigenvalue,
@@ -212,7 +212,7 @@ def _given(name: str, population: int, bias: Any, clusters: Any) -> Any:
         raise UserError(f"{name}: 'clusters' needs a label for each of {clients} clients, not {labels.shape}")
     if matrix.size and (matrix.shape != (clients, clients) or (not traced and (matrix < 0).any())):
         raise UserError(f"{name}: 'bias' is a {clients} x {clients} matrix of numbers from 0, not {matrix.shape}")
-    return apart(labels) if labels.size else matrix
+    return bias_of_clusters(labels) if labels.size else matrix
 
 
 # Programs of their own, so that a server that merges outside of any compiled program does not compile anew each round.

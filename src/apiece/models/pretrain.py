@@ -22,7 +22,8 @@ from apiece.client.descend import descend
 from apiece.data.federation import Federation
 from apiece.data.splits import SPLITS, Split
 from apiece.errors import UserError
-from apiece.models import Model, objective
+from apiece.models.model import Model
+from apiece.models.objective import objective
 from apiece.protocol import Batch, Data, Params
 
 ROWS = 512  # examples that are looked at together

@@ -1,5 +1,8 @@
 """Method -> Method: variations by composition.
 
+`fine_tuned`, `staged` and `pipeline` change what is trained after what; `server_optimized` and `discounted` how the
+server merges. The others are about clients that fail or lie:
+
     attacked(guarded(robust(method, rule)), attack, clients=[3, 8])
 
 From the outside in: replies reach `attacked` first, which forges those of the attackers; then `guarded`, which rejects
@@ -9,7 +12,7 @@ for simulation only.
 """
 
 from apiece.wrap.attacked import attacked, attackers
-from apiece.wrap.attacks import ATTACKS, Attack, attack
+from apiece.wrap.attacks import ATTACKS, Attack, Scene, attack
 from apiece.wrap.corrupted import corrupted
 from apiece.wrap.guarded import guard_of, guarded, rejections
 from apiece.wrap.robust import robust
@@ -20,6 +23,7 @@ from apiece.wrap.tuned import fine_tuned
 __all__ = [
     "ATTACKS",
     "Attack",
+    "Scene",
     "attack",
     "attacked",
     "attackers",

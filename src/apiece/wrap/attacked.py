@@ -1,4 +1,4 @@
-"""Some clients are Byzantine: for simulation only, and the outermost of these wrappers."""
+"""Some clients are Byzantine: for simulation only, and the outermost wrapper."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ def attacked(
     seed: int = 0,
     reply: Callable[[Params], Reply] | None = None,
 ) -> Method:
-    """The method with some clients Byzantine. For simulation only, and the outermost of these wrappers.
+    """The method with some clients Byzantine. For simulation only, and the outermost wrapper.
 
     An attack on data (label flip) happens at the attackers: the message carries a flag that says who is one. An attack
     on replies happens just before `merge`, the one place where an omniscient attacker can see what the honest send. In

@@ -146,6 +146,18 @@ def inner_product(*, eps: Tree = 0.1) -> Attack:
     return _forging(lambda scene: -eps * _honest_mean(scene))
 
 
+class Mimicry(NamedTuple):
+    """What `mimic` remembers: the direction, the rounds it has learned for, the client it copies (-1: none yet).
+
+    >>> Mimicry._fields
+    ('z', 'rounds', 'target')
+    """
+
+    z: jax.Array
+    rounds: jax.Array
+    target: jax.Array
+
+
 def mimic(*, warmup: int = 50) -> Attack:
     """All attackers copy one honest client, so that it is counted too often (Karimireddy et al. 2022).
 
@@ -183,18 +195,6 @@ def mimic(*, warmup: int = 50) -> Attack:
         return jnp.where(honest.any(), copied, 0), Mimicry(z, memory.rounds + learns, target)
 
     return Attack(forge, init=init)
-
-
-class Mimicry(NamedTuple):
-    """What `mimic` remembers: the direction, the rounds it has learned for, the client it copies (-1: none yet).
-
-    >>> Mimicry._fields
-    ('z', 'rounds', 'target')
-    """
-
-    z: jax.Array
-    rounds: jax.Array
-    target: jax.Array
 
 
 def noise(*, scale: Tree = 1.0) -> Attack:

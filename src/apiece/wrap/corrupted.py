@@ -27,7 +27,7 @@ def corrupted(method: Method, *, share: Tree = 0.05, kind: str = "not_a_number")
             times too long).
 
     >>> from apiece.methods import fed_avg
-    >>> from apiece.wrap.guarded import guarded, rejections
+    >>> from apiece.wrap import guarded, rejections
     >>> method = corrupted(guarded(fed_avg(lambda params, batch, key: 0.0)), share=0.5)
     >>> cohort = Cohort(jnp.arange(8), jnp.ones(8), jnp.zeros(8, int), 8)
     >>> server = method.merge(method.init(jnp.zeros(1), jax.random.key(0)), jnp.ones((8, 1)), cohort, jax.random.key(1))

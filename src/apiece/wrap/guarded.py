@@ -48,7 +48,7 @@ def guarded(method: Method, *, most: Tree = 10.0) -> Method:
 
 
 def rejections(server: Server) -> dict[str, int]:
-    """What `guarded` has rejected so far, by reason; also when it is inside another of these wrappers.
+    """What `guarded` has rejected so far, by reason; also when `robust` or `attacked` is around it.
 
     >>> rejections(Attacked(Guarded("the method's server", Rejections(2, 0)), memory=()))
     {'not_finite': 2, 'too_large': 0}
@@ -60,7 +60,7 @@ def rejections(server: Server) -> dict[str, int]:
 
 
 def guard_of(server: Server) -> Guarded | None:
-    """The state of `guarded`, if there is one among these wrappers.
+    """The state of `guarded`, if it is there, alone or inside `robust` or `attacked`.
 
     >>> guard_of(Robust("the method's server", last=()))
     """

@@ -1,4 +1,4 @@
-"""The server's state inside a wrapper's, and what a reply looks like: what wrappers share."""
+"""What defences and attacks share: the states that they put around the server's, and what has to fit together."""
 
 from typing import NamedTuple
 

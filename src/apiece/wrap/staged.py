@@ -1,4 +1,4 @@
-"""One method for some rounds, then another from the model found."""
+"""One method for some rounds, then another from the model found; and, as the third stage, fine-tuning."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,35 +18,6 @@ from apiece.wrap.tuned import fine_tuned
 
 def _itself(server: Server) -> Params:
     return server
-
-
-def pipeline(
-    loss: Loss,
-    first: Method,
-    second: Method,
-    *,
-    rounds: Tree,
-    private: str | Part,
-    carry: Callable[[Server], Params] = _itself,
-    steps: Tree = 20,
-    epochs: Tree | None = 5,
-    lr: Tree = 0.1,
-    batch: int = 32,
-) -> Method:
-    """Three stages: shared training, partial personalization, and fine-tuning of the private part alone.
-
-    `first` for `rounds` rounds (FedAvg, FedAdam: all of the model); then `second` from the model found (FFGG, Local
-    FFGG, a partial method); then each client tunes its `private` part with the shared part held. This is `staged` and
-    `fine_tuned`, with their options; a `second` that fine-tunes by itself (as FFGG does) needs `staged` alone.
-
-    >>> from apiece.methods import ditto, fed_avg
-    >>> loss = lambda params, batch, key: 0.0
-    >>> three = pipeline(loss, fed_avg(loss), ditto(loss), rounds=100, private="output")
-    >>> int(three.init({"w": jnp.zeros(2)}, jax.random.key(0))[0])
-    0
-    """
-    method = staged(first, second, rounds, carry)
-    return fine_tuned(method, loss, steps=steps, epochs=epochs, lr=lr, batch=batch, part=private)
 
 
 def staged(first: Method, second: Method, rounds: Tree, carry: Callable[[Server], Params] = _itself) -> Method:
@@ -129,6 +100,35 @@ def staged(first: Method, second: Method, rounds: Tree, carry: Callable[[Server]
     kept = None if first.keep is None and second.keep is None else keep
     base = Method(init, message, lambda *given: merge(*given)[0], enroll, local, personal, first.predict, kept)
     return base._replace(merge_counted=merge)  # replies of the other stage do not count
+
+
+def pipeline(
+    loss: Loss,
+    first: Method,
+    second: Method,
+    *,
+    rounds: Tree,
+    private: str | Part,
+    carry: Callable[[Server], Params] = _itself,
+    steps: Tree = 20,
+    epochs: Tree | None = 5,
+    lr: Tree = 0.1,
+    batch: int = 32,
+) -> Method:
+    """Three stages: shared training, partial personalization, and fine-tuning of the private part alone.
+
+    `first` for `rounds` rounds (FedAvg, FedAdam: all of the model); then `second` from the model found (FFGG, Local
+    FFGG, a partial method); then each client tunes its `private` part with the shared part held. This is `staged` and
+    `fine_tuned`, with their options; a `second` that fine-tunes by itself (as FFGG does) needs `staged` alone.
+
+    >>> from apiece.methods import ditto, fed_avg
+    >>> loss = lambda params, batch, key: 0.0
+    >>> three = pipeline(loss, fed_avg(loss), ditto(loss), rounds=100, private="output")
+    >>> int(three.init({"w": jnp.zeros(2)}, jax.random.key(0))[0])
+    0
+    """
+    method = staged(first, second, rounds, carry)
+    return fine_tuned(method, loss, steps=steps, epochs=epochs, lr=lr, batch=batch, part=private)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["later", "places"], meta_fields=["plan"])

@@ -77,7 +77,7 @@ def _one_hot(column: Column, train: np.ndarray, max_levels: int) -> tuple[np.nda
 def _median(values: np.ndarray, name: str) -> float:
     if len(values) == 0:
         raise UserError(f"column '{name}' is missing in all training rows; leave it out of the features")
-    return statistics.median(lambda t: int((values <= t).sum()), len(values))
+    return float(statistics.medians(statistics.ask_rows(values[:, None]))[0])
 
 
 def _filled(column: Column, train: np.ndarray, whole: Encoded) -> tuple[np.ndarray, list[str]]:
