@@ -85,6 +85,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_p
         monkeypatch, "compare", "--spec", "s.toml", "--rounds", 5, "--seeds", 2, "--tune", 1, "-D", "clients=6",
         "--methods", "ditto,rtfa", "-s", "ditto.lr=0.25", "-s", "rtfa.tune_epochs=3",
         "--model", "mlp", "-M", "hidden=[8, 4]", "--stateless", "--schedule", "linear",
+        "--engine", "remote",
         "--new-clients", 0.3, "--evaluate-every", 2,
     )  # fmt: skip
     assert (spec.tune, spec.seeds, spec.train.rounds, spec.train.cohort) == (1, [0, 1], 5, 4)
@@ -97,7 +98,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_p
         "rtfa": {"tune_epochs": 3},
     }
     assert (spec.model.name, spec.model.options, spec.train.stateless) == ("mlp", {"hidden": [8, 4]}, True)
-    assert (spec.train.schedule, spec.train.evaluate_every) == ("linear", 2)
+    assert (spec.train.schedule, spec.train.evaluate_every, spec.train.engine) == ("linear", 2, "remote")
 
 
 def test_compare_takes_the_usual_methods_unless_told(monkeypatch):
@@ -162,6 +163,7 @@ def test_data_options_are_read_as_toml_and_else_as_words(monkeypatch):
         (["compare", "--model", "forest"], "'model.name' = 'forest' is wrong"),
         (["compare", "--model", "linear"], "model 'linear' does not fit a classification federation"),
         (["compare", "--schedule", "cosine"], "'train.schedule' = 'cosine' is wrong"),
+        (["compare", "--engine", "remot"], "'train.engine' = 'remot' is wrong: input should be 'vectorized'"),
         (["compare", "--spec", "none.toml"], "there is no spec file 'none.toml'"),
         (["run"], "which method?"),
         (["run", "fedavg"], "did you mean 'fed_avg'?"),

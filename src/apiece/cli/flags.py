@@ -37,6 +37,10 @@ EngineName = Annotated[
 ]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", help="vectorized (default), or remote: every message as bytes; slower, the same numbers."),
+]
 Schedule = Annotated[str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential.")]
 Stateless = Annotated[bool | None, typer.Option("--stateless", help="Clients forget everything between rounds.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds 0, 1, ... (default 3; run: 1).")]
