@@ -32,9 +32,6 @@ ModelOptions = Annotated[
     list[str] | None, typer.Option("--model-option", "-M", help="An option of the model, e.g. -M width=16.")
 ]
 Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
-EngineName = Annotated[
-    str | None, typer.Option("--engine", help="vectorized (default), or remote: every message as bytes, slower.")
-]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
 EngineName = Annotated[

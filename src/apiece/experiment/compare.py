@@ -140,13 +140,12 @@ class _Bench:
         self.spec, self.name, self.options, self.out = spec, name, options, out
         build, self.hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
         self.place = place.judged_by(build(self.hyper, 0).predict)
-        self._trained_on = place  # parameters are trained by the model's own loss, however clients predict
         self._engine: Engine | None = None
 
     @property
     def engine(self) -> Engine:
         if self._engine is None:
-            self._engine, _ = setup.engine_of(self._trained_on, self.name, self.options, self.spec.train)
+            self._engine, _ = setup.engine_of(self.place, self.name, self.options, self.spec.train)
         return self._engine
 
     def path(self, what: str) -> Path:
