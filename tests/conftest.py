@@ -52,15 +52,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("fixed")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def shuffles_as_loops():
-    """Tests run thousands of programs once each: written out, the shuffle took half of their compile time. The draws
-    are the same (`tests/client` compares them), and processes that tests start write it out as users' do."""
-    from apiece.client import draw
-
-    draw.WRITTEN_OUT = False
-
-
 @pytest.fixture
 def x64():
     """Float64 within one test; everywhere else arrays are float32, as users have them."""
