@@ -17,10 +17,11 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
+def _show_version(asked: bool) -> bool:
     if asked:
         typer.echo(f"apiece {version('apiece')}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()
