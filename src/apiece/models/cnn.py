@@ -37,7 +37,7 @@ def cnn(
     `shape` is an image's (height, width) or (height, width, channels).
 
     >>> model = cnn((8, 8), 10, [Stage(4), Stage(8)], hidden=(16,))
-    >>> [(name, layer["w"].shape) for name, layer in model.init(jax.random.key(0)).items()]
+    >>> [(name, layer["w"].shape) for name, layer in jax.eval_shape(model.init, jax.random.key(0)).items()]
     [('conv0', (3, 3, 1, 4)), ('conv1', (3, 3, 4, 8)), ('hidden0', (16, 32)), ('out', (10, 16))]
     """
     height, width, channels = image_shape(shape)

@@ -263,6 +263,7 @@ class Shapes(NamedTuple):
     reply: Reply
 
 
+@jax.jit
 def some_start(key: Any) -> Params:
     """A start that is not zero: at zero some mistakes do not show."""
     w, b = jax.random.split(key)
@@ -302,12 +303,13 @@ def refuse_replies(method: Method, client: int) -> Method:
 
 def watch_method(method: Method, reply: Reply) -> Method:
     """The method, whose server also notes the replies of the round and whose clients what they enrolled with."""
-    blank = jax.tree.map(lambda leaf: jnp.zeros((POPULATION + 1, *leaf.shape), leaf.dtype), reply)
+    blank = jax.tree.map(lambda leaf: np.zeros((POPULATION + 1, *leaf.shape), leaf.dtype), reply)  # made in no time
 
     def merge(state: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         place = jnp.where(cohort.weight > 0, cohort.ids, POPULATION)  # the last row is for those who do not count
         server, counted = merge_replies(method, state[0], replies, cohort, key)
-        return (server, tree.put(blank, place, replies)), counted
+        noted = tree.put(jax.tree.map(jnp.asarray, blank), place, replies)
+        return (server, noted), counted
 
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         inner, reply = method.local(client[0], message, data, key)
