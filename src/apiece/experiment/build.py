@@ -112,7 +112,9 @@ class Arena(NamedTuple):
             return self
         if not self.own_outcomes:
             apply = partial(predict, self.model.apply)
-            return self._replace(objective=objective(self.model._replace(apply=apply), self.federation.task))
+            by = objective(self.model._replace(apply=apply), self.federation.task)
+            # Trained is as before: a loss is of the model's parameters, whatever a client makes of them in the end.
+            return self._replace(objective=by._replace(loss=self.objective.loss))
         raise UserError(
             "this method predicts in a way of its own, and an objective of one's own judges models by their parameters "
             "alone; leave the objective out, or take another method"
