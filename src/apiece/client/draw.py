@@ -96,3 +96,14 @@ def whole(data: Data, first: Tree = 0, most: int | None = None) -> Batch:
     """
     index = first + jnp.arange(most or data.capacity)
     return rows(data, index, index < data.size)
+
+
+def numbers(x: jax.Array) -> jax.Array:
+    """Examples as numbers to compute with: uint8 becomes 0..1, other integers float, floats stay.
+
+    >>> numbers(jnp.array([0, 255], jnp.uint8)).tolist()
+    [0.0, 1.0]
+    """
+    if x.dtype == jnp.uint8:
+        return x.astype(jnp.float32) * jnp.float32(1 / 255)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)

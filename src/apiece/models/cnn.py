@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 
+from apiece.client.draw import numbers
 from apiece.errors import UserError
 from apiece.models.convolution import convolution, convolution_1d, max_pool
-from apiece.models.layers import convolution_init, dense_init, numbers
+from apiece.models.layers import convolution_init, dense_init
 from apiece.models.model import Model, rectified, with_output
 from apiece.protocol import Params
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 
+from apiece.client.draw import numbers
 from apiece.models.cnn import image_shape
 from apiece.models.convolution import convolution
-from apiece.models.layers import convolution_init, dense_init, group_norm, norm_init, numbers
+from apiece.models.layers import convolution_init, dense_init, group_norm, norm_init
 from apiece.models.model import Model, with_output
 from apiece.protocol import Params
 

@@ -103,8 +103,9 @@ class Case:
 
     Args:
         factory: `factory(loss, **options) -> Method`.
-        options: what to give it, beside small numbers of steps. hyper: the options that are traced; by default those
-            whose default value in the factory's signature is a float. engines: which must agree with one another.
+        options: what to give it, beside small numbers of steps, and the model where it asks for that. hyper: the
+            options that are traced; by default those whose default value in the factory's signature is a float.
+            engines: which must agree with one another.
 
     >>> from apiece.methods import ditto
     >>> Case(ditto).hyper
@@ -125,6 +126,8 @@ class Case:
         self.hyper = floats if hyper is None else dict(hyper)
         self.factory, self.engines = factory, tuple(engines)
         self.model = Model(some_start, softmax((FEATURES,), CLASSES).apply)
+        if "model" in named:  # it looks into the model: the engines' users give it theirs
+            self.options.setdefault("model", self.model)
         self.loss = objective(self.model, "classification").loss
         self.params = self.model.init(keys(SEED).model)
         self.offsets = np.concatenate([[0], np.cumsum(SIZES)])
