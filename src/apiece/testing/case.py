@@ -88,7 +88,7 @@ class Punctual:
         return Journal(client, round, round, np.arange(1.0, len(self.schedule) + 1))
 
 
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """What a run left: the server, the last round's replies, each client's state, what it enrolled with, its model."""
 
     server: Server
@@ -184,7 +184,7 @@ class Case:
 
         return jax.eval_shape(round_of_two, params, data, jax.random.key(0), traced or {})
 
-    def run(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Outcome:
+    def run(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Ending:
         """A run by this engine, remembered."""
         name = (engine, schedule, *sorted(how.items()))
         if name not in self._kept:
@@ -198,7 +198,7 @@ class Case:
         owners: tuple[int, ...] | None = None,
         models: bool = True,
         **how: Any,
-    ) -> Outcome:
+    ) -> Ending:
         """A run by this engine; `owners`: whose rows are numbers; `models`: whether to make everybody's at the end."""
         return self._outcome(self.engine(engine, schedule, **how), len(schedule), owners, models)
 
@@ -232,7 +232,7 @@ class Case:
             made.participation = Chosen(schedule=schedule)
         return made
 
-    def _outcome(self, engine: Engine, rounds: int, owners: tuple[int, ...] | None, models: bool) -> Outcome:
+    def _outcome(self, engine: Engine, rounds: int, owners: tuple[int, ...] | None, models: bool) -> Ending:
         if owners is not None and isinstance(engine, Remote):
             engine.data = {"train": [_padding_poisoned(data) for data in engine.data["train"]]}
         elif owners is not None and isinstance(engine, Simulation):
@@ -244,7 +244,7 @@ class Case:
         server, replies = jax.tree.map(np.asarray, run.server[0] if isinstance(run.server, Refusing) else run.server)
         clients, enrolled_with = run.rows
         replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
-        return Outcome(server, replies, clients, enrolled_with, used)
+        return Ending(server, replies, clients, enrolled_with, used)
 
 
 def _padding_poisoned(data: Data) -> Data:
