@@ -7,6 +7,7 @@ import numpy as np
 
 from apiece.data.load.columns import as_texts
 from apiece.data.load.notes import ALIKE, SHOWN, Notes, listed, quoted
+from apiece.data.load.take import Taken
 from apiece.data.splits import SPLITS
 
 

@@ -14,7 +14,7 @@ from apiece.data.load.columns import Column, as_texts, categorical_columns, pars
 from apiece.data.load.encode import encode
 from apiece.data.load.notes import Notes, listed, quoted
 from apiece.data.load.read import Table
-from apiece.data.load.take import Wanted, chosen_names, columns_agree, take
+from apiece.data.load.take import Taken, Wanted, chosen_names, columns_agree, take
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
 from apiece.data.splits import SPLITS

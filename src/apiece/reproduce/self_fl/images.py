@@ -3,7 +3,7 @@
 Chen, Ding et al. 2022 cut MNIST into 1,000 clients with two digits each and power-law sizes, and train a multinomial
 logistic model with step size 0.03, batches of 10, a tenth of the clients a round, 200 rounds, 20 local steps for the
 other methods and at most 40 for Self-FL. Their numbers are for FEMNIST (200 clients, five letters each), which is not
-at hand: Register 1 has the accuracy of the tenth of the clients with most samples and of the worst tenth (FedAvg 70.48 /
+at hand: Table 1 has the accuracy of the tenth of the clients with most samples and of the worst tenth (FedAvg 70.48 /
 0, Ditto 70.58 / 0, pFedMe 72.76 / 17.97, Per-FedAvg 74.95 / 24.51, Self-FL 76.24 / 37.01), and the text says that of
 the three adjustments that of the start contributes most, and that a fiftieth of the clients a round is slow. What is
 asked for here, on MNIST, is the order, not the numbers.
