@@ -23,8 +23,9 @@ The contract. Each line is a test that every method of the catalog passes on eve
    client's own progress, and nobody else's, a method may keep all the same: `keep(before, after)`.
 
 Three more functions are optional. `predict(apply, personal, x)` says how a client predicts, where its personal model is
-more than the parameters of one model (a mixture, a memory beside a model). `keep` is in line 9. `merge_counted` is
-`merge` for a method, or a wrapper, that refuses replies: it tells as well whose replies counted.
+more than the parameters of one model (a mixture, a memory beside a model); what it needs, traced hyper-parameters too,
+is in the personal model, which is all that is saved. `keep` is in line 9. `merge_counted` is `merge` for a method, or a
+wrapper, that refuses replies: it tells as well whose replies counted.
 
 The smallest complete method, one gradient step averaged, run by hand for one round of two clients:
 

@@ -49,10 +49,10 @@ def knn_per(
 
     Solves: FedAvg's problem for x; beside it nothing is trained.
     Sent: x down, y - x up.
-    Kept: nothing. The model in use holds the client's own training examples, as features: its file is as private.
+    Kept: nothing. The personal model holds the client's training examples, as features: it is as private as they are.
     Forgetting: the same; nothing is kept.
-    Guarantee: FedAvg's for x; the risk of the mixture is bounded for classes that change smoothly over the features.
-    Reference: Marfoq, Neglia, Vidal, Kameni 2022 (Personalized federated learning through local memorization).
+    Guarantee: FedAvg's for x; the risk of the mixture is bounded where the classes' chances are Lipschitz in f.
+    Reference: Marfoq et al. 2022 (Personalized federated learning through local memorization).
 
     Args:
         model: the model that is trained; given by whoever runs the method. mix: the share of the neighbours.
