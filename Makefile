@@ -5,6 +5,9 @@ BIN    := .venv/bin
 OUT    := runs/demo
 METHODS = local,fed_avg,fed_prox,ftfa,rtfa,ditto,pfedme,scaffold,fed_clup
 
+# Where the environment forbids compiled files, every start of Python compiles all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test bench lint format docs reproduce clean

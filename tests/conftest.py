@@ -1,7 +1,6 @@
 """What holds for every test: types checked, two devices, one compile cache, fixed examples."""
 
 import ast
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -51,13 +50,6 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("fixed")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def shuffles_as_loops():
-    """Tests run thousands of programs once each: written out, the shuffle took half of their compile time. The draws
-    are the same (`tests/client` compares them), and processes that tests start write it out as users' do."""
-    importlib.import_module("apiece.client.draw").WRITTEN_OUT = False  # `apiece.client.draw` itself is the function
 
 
 @pytest.fixture

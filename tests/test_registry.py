@@ -21,8 +21,10 @@ from apiece.registry import (
     Positive,
     Pull,
     Registry,
+    Share,
     StepSize,
     Tolerance,
+    TunedShare,
     Whole,
     read_options,
 )
@@ -33,6 +35,7 @@ def bake(
     *,
     heat: StepSize = 0.5,
     salt: Pull = 0.1,
+    yeast: Share = 0.5,
     eggs: FromZero = 2,
     turns: Passes | None = None,
     water: Positive | None = None,
@@ -100,6 +103,8 @@ def test_a_possible_value_is_taken_and_converted_where_that_loses_nothing(name, 
         ("heat", True, "is a finite number, not True"),
         ("heat", "hot", "is a finite number, not 'hot'"),
         ("salt", -1, "must be at least 0, not -1"),
+        ("yeast", 1.5, "must be at most 1, not 1.5"),
+        ("yeast", -0.5, "must be at least 0, not -0.5"),
         ("eggs", -1, "is a whole number of at least 0, not -1"),
         ("eggs", 1.5, "is a whole number of at least 0, not 1.5"),
         ("turns", 0, "is a whole number of at least 1, not 0"),
@@ -122,6 +127,7 @@ def test_every_idea_has_its_bounds_and_its_range():
     assert rule(StepSize) == Number(above_zero=True, tuned=(0.01, 3.0))
     assert rule(Pull) == Number(tuned=(0.01, 10.0))
     assert rule(Tolerance) == Number(above_zero=True, tuned=(0.1, 10.0))
+    assert rule(Share) == Number(most=1) and rule(TunedShare) == Number(most=1, tuned=(0.1, 0.9))
     assert rule(Positive) == Number(above_zero=True) and rule(NotNegative) == Number()
     assert rule(FromZero) == Whole(0) and rule(Passes) == Whole(1) == rule(Passes | None)
 

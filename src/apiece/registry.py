@@ -56,7 +56,8 @@ class Whole(NamedTuple):
 
 
 class Number(NamedTuple):
-    """An option that is a number: above 0 or at least 0 (or any); `tuned`: where tuning looks, on a logarithmic scale.
+    """An option that is a number: above 0 or at least 0 (or any), and at most `most`, if that is said; `tuned`: where
+    tuning looks, on a logarithmic scale.
 
     >>> Number(above_zero=True).checked("lr", 0)
     Traceback (most recent call last):
@@ -66,12 +67,15 @@ class Number(NamedTuple):
     above_zero: bool = False
     tuned: tuple[float, float] | None = None
     signed: bool = False
+    most: float | None = None
 
     def checked(self, where: str, value: Any) -> float:
         """The value as a fraction, or an error that begins with `where`."""
         value = _finite(where, value)
         if not self.signed and (value < 0 or (value == 0 and self.above_zero)):
             raise UserError(f"{where} must be {'above' if self.above_zero else 'at least'} 0, not {value!r}")
+        if self.most is not None and value > self.most:
+            raise UserError(f"{where} must be at most {self.most:g}, not {value!r}")
         return float(value)
 
 
@@ -79,6 +83,8 @@ class Number(NamedTuple):
 StepSize = Annotated[Any, Number(above_zero=True, tuned=(0.01, 3.0))]
 Pull = Annotated[Any, Number(tuned=(0.01, 10.0))]
 Tolerance = Annotated[Any, Number(above_zero=True, tuned=(0.1, 10.0))]
+Share = Annotated[Any, Number(most=1)]
+TunedShare = Annotated[Any, Number(most=1, tuned=(0.1, 0.9))]
 Positive = Annotated[Any, Number(above_zero=True)]
 NotNegative = Annotated[Any, Number()]
 FromZero = Annotated[int, Whole(least=0)]

@@ -84,12 +84,26 @@ def test_a_shuffle_is_a_permutation(size, seed, order):
     np.testing.assert_array_equal(np.sort(first_300(seed, size, order)[:size]), np.arange(size))
 
 
-def test_written_out_or_as_a_loop_the_draws_are_the_same(monkeypatch):
-    found = []
-    for written_out in (True, False):
-        monkeypatch.setattr(sys.modules[draw.__module__], "WRITTEN_OUT", written_out)
-        found.append(jax.jit(lambda size: shuffler(jax.random.key(7), size)(5, jnp.arange(200) % size))(151))
-    np.testing.assert_array_equal(*found)
+def mixed(word):
+    word = (word ^ (word >> 16)) * 0x85EBCA6B % 2**32
+    return (word ^ (word >> 13)) * 0xC2B2AE35 % 2**32
+
+
+def swap_or_not(seeds, size, order, x):
+    """The shuffle of Hoang, Morris and Rogaway, a position and a round at a time, in whole numbers of any size."""
+    for offset, coin in seeds.T.tolist():
+        offset, coin = (mixed((seed + order * 0x9E3779B9) % 2**32) for seed in (offset, coin))
+        partner = (offset - x) % size
+        x = partner if mixed(max(x, partner) ^ coin) >> 31 else x
+    return x
+
+
+@pytest.mark.parametrize(("size", "order"), [(1, 0), (151, 5), (70_000, 2**31)])
+def test_draws_are_those_of_the_published_shuffle(size, order):
+    key, positions = jax.random.key(7), range(0, size, -(-size // 200))
+    seeds = np.asarray(jax.random.bits(key, (2, 24), jnp.uint32))
+    found = jax.jit(shuffler(key, size))(jnp.uint32(order), jnp.array(positions))
+    assert found.tolist() == [swap_or_not(seeds, size, order, x) for x in positions]
 
 
 ORDERS = 4000

@@ -6,11 +6,13 @@ import pytest
 from apiece.errors import UserError
 from apiece.methods import CATALOG, fed_avg
 from apiece.methods.bind import bind
+from apiece.models import softmax
 from apiece.registry import Number, Whole
 
 LOSS = lambda p, batch, key: (p["b"] * batch.weight.sum()).sum() + p["w"].sum()
+MODEL = softmax((3,), 2)
 
-STEP, PULL, TOLERANCE = (0.01, 3.0), (0.01, 10.0), (0.1, 10.0)
+STEP, PULL, TOLERANCE, SHARE = (0.01, 3.0), (0.01, 10.0), (0.1, 10.0), (0.1, 0.9)
 # What tuning chooses, in this order: the points that it tries depend on the order.
 TUNED = {
     "local": {"lr": STEP},
@@ -39,14 +41,17 @@ TUNED = {
     "fed_bn": {"lr": STEP},
     "maml_fl": {"lr": STEP, "tune_lr": STEP},
     "fed_adam": {"lr": STEP},
+    "ifca": {"lr": STEP},
+    "knn_per": {"mix": SHARE, "lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
-    "a whole number from 1": "alone_steps epochs l_default l_max patience prox_steps refits steps tune_epochs "
-    "tune_steps warmup",
+    "a whole number from 1": "alone_steps epochs groups l_default l_max neighbours patience prox_steps refits "
+    "steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
-    "above 0": "beta convexity eps gamma lr noise p prox_lr server_lr smoothness tune_lr",
-    "at least 0": "beta1 beta2 decay improvement inner_lr lam mix radius spread tau tune_lam validation",
+    "above 0": "apart beta convexity eps gamma lr noise p prox_lr server_lr smoothness tune_lr",
+    "at least 0": "beta1 beta2 decay improvement inner_lr lam radius spread tau tune_lam validation",
+    "from 0 to 1": "mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights augmented bias clusters coins grid mixture order private "
     "rule smoothing solver start summed variance variances warm",
 }
@@ -62,15 +67,18 @@ def test_an_option_has_the_same_bounds_in_every_method():
     words = {
         Whole(1): "a whole number from 1",
         Whole(0): "a whole number from 0",
-        (True, False): "above 0",
-        (False, False): "at least 0",
+        (True, False, None): "above 0",
+        (False, False, None): "at least 0",
+        (False, False, 1): "from 0 to 1",
         None: "no number",
     }
     found = {words: set() for words in BOUNDS}
     for name in CATALOG.own:
         for option in CATALOG.options(name).values():
             rule = option.rule
-            found[words[(rule.above_zero, rule.signed) if isinstance(rule, Number) else rule]].add(option.name)
+            found[words[(rule.above_zero, rule.signed, rule.most) if isinstance(rule, Number) else rule]].add(
+                option.name
+            )
     assert {words: sorted(names) for words, names in found.items()} == {w: names.split() for w, names in BOUNDS.items()}
 
 
@@ -120,7 +128,7 @@ def test_passes_may_be_none_in_favour_of_steps():
 
 def test_only_fractions_are_traced():
     for name in CATALOG:
-        build, hyper = bind(name, LOSS, {}, population=3)
+        build, hyper = bind(name, LOSS, {}, population=3, model=MODEL)
         assert hyper and all(isinstance(value, float) for value in hyper.values())
         assert not {"steps", "epochs", "batch", "tune_steps"} & set(hyper)
         assert build(hyper, 0)._fields[0] == "init"

@@ -1,4 +1,4 @@
-"""What a client does with its data: take a gradient, descend."""
+"""What a client does with its data: take its loss, a gradient, descend."""
 
 from collections.abc import Callable
 
@@ -37,6 +37,24 @@ def full_gradient(loss: Loss, params: Params, data: Data, key: Tree) -> Params:
     exact = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
     size = checkpoint_name(jnp.asarray(data.size), GRADIENT_MARK)  # one mark for all chunks: they are one gradient
     return lax.fori_loop(0, -(-data.size // most), chunk, tree.zeros(params))
+
+
+def full_loss(loss: Loss, params: Params, data: Data, key: Tree) -> jax.Array:
+    """The mean loss over all of the client's examples, as many at once as a full gradient takes; no gradient is taken.
+
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2 / 2).sum() / batch.weight.sum()
+    >>> data = Data(x=jnp.zeros(4), y=jnp.array([0.0, 1.0, 2.0, 9.0]), start=0, size=3, capacity=4)
+    >>> round(float(full_loss(loss, jnp.array(1.0), data, jax.random.key(0))), 4)
+    0.3333
+    """
+    most = FULL_CHUNK if data.capacity is None else min(data.capacity, FULL_CHUNK)
+
+    def chunk(c: Tree, total: jax.Array) -> jax.Array:
+        batch = whole(data, c * most, most)
+        share = batch.weight.sum() / data.size
+        return total + (share * loss(params, batch, jax.random.fold_in(key, c))).astype(total.dtype)
+
+    return lax.fori_loop(0, -(-data.size // most), chunk, jnp.zeros((), jax.tree.leaves(params)[0].dtype))
 
 
 def gradient(loss: Loss, params: Params, batch: Batch, key: Tree) -> Params:

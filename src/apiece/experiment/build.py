@@ -111,8 +111,9 @@ class Arena(NamedTuple):
         if predict is apply_model:
             return self
         if not self.own_outcomes:
-            apply = partial(predict, self.model.apply)
-            return self._replace(objective=objective(self.model._replace(apply=apply), self.federation.task))
+            judge = objective(self.model._replace(apply=partial(predict, self.model.apply)), self.federation.task)
+            # Parameters are trained by the model's own loss, however clients predict.
+            return self._replace(objective=judge._replace(loss=self.objective.loss))
         raise UserError(
             "this method predicts in a way of its own, and an objective of one's own judges models by their parameters "
             "alone; leave the objective out, or take another method"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,24 @@ import numpy as np
 from apiece import files
 from apiece.data import SOURCES, Federation
 from apiece.engines.contact import model_shapes
-from apiece.engines.engine import Engine
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
+from apiece.experiment.bench import Bench
 from apiece.experiment.folder import RunFolder, read_record, write_record
-from apiece.experiment.judge import Outcome, judge
+from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
-from apiece.experiment.train import train
+from apiece.experiment.train import Watch
 from apiece.machine import peak_memory_mb
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Params
 
 FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
-Watch = Callable[[str, int, int], None]  # (what is going on, rounds done, rounds in all)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,21 +116,20 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
 
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
-    progress = _Progress(spec, watch)
+    run, progress = RunFolder(out), _Progress(spec, watch)
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
     for name, options in spec.methods.items():
-        bench = _Bench(spec, place, name, options, out)
-        tuning[name] = _tuned(bench, progress)
+        bench = Bench(place, name, options, spec.train)
+        tuning[name] = _tuned(spec, bench, run.checkpoint(f"{name}-tuning.json"), progress)
         chosen = tune.best(tuning[name])
         trials[name] = {}
         for seed in spec.seeds:
-            trials[name][seed] = _finished(bench, seed, chosen["options"], progress)
+            trials[name][seed] = _finished(bench, seed, chosen["options"], run, progress)
             notes += [f"{name}, seed {seed}: {note}"] if (note := trials[name][seed].note) else []
         if chosen["validation_loss"] is None and len(tuning[name]) > 1:
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
-    run = RunFolder(out)
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
         return Comparison(read_record(out), out, trials, place)
     clients = tables.client_rows(place, trials)
@@ -142,63 +140,36 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     return Comparison(found, out, trials, place)
 
 
-class _Bench:
-    """One method on its engine: made when first needed, so that finished work is not compiled again."""
-
-    def __init__(self, spec: Spec, place: setup.Arena, name: str, options: dict[str, Any], out: Path) -> None:
-        self.spec, self.name, self.options, self.out = spec, name, options, out
-        build, self.hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
-        self.place = place.judged_by(build(self.hyper, 0).predict)
-        self._trained_on = place  # parameters are trained by the model's own loss, however clients predict
-        self._engine: Engine | None = None
-
-    @property
-    def engine(self) -> Engine:
-        if self._engine is None:
-            self._engine, _ = setup.engine_of(self._trained_on, self.name, self.options, self.spec.train)
-        return self._engine
-
-    def path(self, what: str) -> Path:
-        return RunFolder(self.out).checkpoint(f"{self.name}-{what}")
-
-
-def _tuned(bench: _Bench, progress: "_Progress") -> list[dict[str, Any]]:
+def _tuned(spec: Spec, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
-    path = bench.path("tuning.json")
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points = tune.candidates(CATALOG.ranges(bench.name, fixed=bench.options), bench.hyper, bench.spec.tune)
+    points = tune.candidates(CATALOG.ranges(bench.method, fixed=bench.options), bench.hyper, spec.tune)
     if len(points) == 1:
-        progress.skip(bench.spec.tune)
+        progress.skip(spec.tune)
         return [{"options": points[0], "validation_loss": None}]
     progress.skip(len(tried))
-    plan, seed = bench.spec.train, bench.spec.seeds[0]
     for point in points[len(tried) :]:
-        progress.say(f"{bench.name}: tuning {len(tried) + 1} of {len(points)}")
-        engine, hyper = bench.engine, bench.hyper | point
-        final = plan.model_copy(update={"evaluate_every": plan.rounds})
-        _, curve, _ = train(engine, bench.place, hyper, seed, final, tick=progress.tick)
+        progress.say(f"{bench.method}: tuning {len(tried) + 1} of {len(points)}")
+        _, _, curve = bench.look(point, spec.seeds[0], tick=progress.tick)
         tried.append(files.as_plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
         files.write_json(path, tried)
     return tried
 
 
-def _finished(bench: _Bench, seed: int, options: dict[str, float], progress: "_Progress") -> Outcome:
+def _finished(bench: Bench, seed: int, options: dict[str, float], run: RunFolder, progress: "_Progress") -> Outcome:
     """The trial of one seed, from its file if it was finished before."""
-    done, keep = bench.path(f"{seed}-done.safetensors"), bench.path(f"{seed}.safetensors")
-    models = RunFolder(bench.out).models(bench.name, seed)
+    name, plan = str(bench.method), bench.plan
+    done, keep = (run.checkpoint(f"{name}-{seed}{what}.safetensors") for what in ("-done", ""))
+    models = run.models(name, seed)
     if done.exists() and models.exists():
         progress.skip(1)
         keep.unlink(missing_ok=True)
         return checkpoint.load_outcome(done)
-    progress.say(f"{bench.name}: seed {seed}")
-    engine, place, plan = bench.engine, bench.place, bench.spec.train
-    hyper = bench.hyper | options
-    run, curve, seconds = train(engine, place, hyper, seed, plan, keep=keep, tick=progress.tick)
-    judged, arrays = judge(engine, place, run)
-    spent = {**engine.costs(run), "seconds": seconds, "peak_memory_mb": peak_memory_mb()}
-    note = checkpoint.save_models(models, engine, place, run, plan.models_gb)
-    outcome = Outcome(judged, arrays, curve, spent, note)
-    outcome.arrays |= judge_newcomers(engine, place, run, plan, outcome)
+    progress.say(f"{name}: seed {seed}")
+    engine, state, outcome = bench.trial(options, seed, keep=keep, tick=progress.tick)
+    outcome.costs["peak_memory_mb"] = peak_memory_mb()
+    outcome.note = checkpoint.save_models(models, engine, bench.place, state, plan.models_gb)
+    outcome.arrays |= judge_newcomers(engine, bench.place, state, plan, outcome)
     checkpoint.save_outcome(done, outcome)
     keep.unlink(missing_ok=True)
     return outcome

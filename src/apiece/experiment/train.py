@@ -18,6 +18,7 @@ from apiece.models.failures import raise_failures
 SAVING = 0.1  # of the time, at most, goes into checkpoints
 Curve = list[dict[str, float]]
 Tick = Callable[[int], None]  # called with the number of rounds just done
+Watch = Callable[[str, int, int], None]  # called with what is going on, how much is done, and of how much
 
 
 def train(

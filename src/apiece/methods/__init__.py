@@ -13,6 +13,8 @@ from apiece.methods.fed_clup import fed_clup
 from apiece.methods.fed_prox import fed_prox
 from apiece.methods.ffgg import ffgg
 from apiece.methods.ftfa import ftfa
+from apiece.methods.ifca import ifca
+from apiece.methods.knn_per import knn_per
 from apiece.methods.l2gd import l2gd
 from apiece.methods.local import local
 from apiece.methods.local_ffgg import local_ffgg
@@ -51,6 +53,8 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_bn=fed_bn,
     maml_fl=maml_fl,
     fed_adam=fed_adam,
+    ifca=ifca,
+    knn_per=knn_per,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

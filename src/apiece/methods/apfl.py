@@ -10,13 +10,13 @@ from apiece.client.solve import slopes
 from apiece.errors import UserError
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
-from apiece.registry import FromZero, Passes, Positive, StepSize
+from apiece.registry import FromZero, Passes, Positive, Share, StepSize
 
 
 def apfl(
     loss: Loss,
     *,
-    mix: Tree = 0.5,
+    mix: Share = 0.5,
     adapt: bool = False,
     steps: int = 20,
     epochs: Passes | None = None,

@@ -7,12 +7,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from apiece import tree
 from apiece.aggregate import mean, plain_mean
-from apiece.client.descend import descend, toward
-from apiece.client.draw import FULL_CHUNK, whole
+from apiece.client.descend import descend, full_loss, toward
 from apiece.errors import UserError
 from apiece.methods.fed_clup import theory_steps
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree, keep_work
@@ -139,7 +137,7 @@ def dynamic_lambda(
         count = jnp.where(news.stopped & ~own.late, 0, counts[news.stage])
         pull = toward(news.x, pulls[news.stage])
         w = descend(loss, own.w, rest, train_key, steps=count, lr=sizes[news.stage], batch=batch, shift=pull)
-        value = _mean_loss(loss, w, held_out, judge_key)
+        value = full_loss(loss, w, held_out, judge_key)
         return own._replace(w=w), (tree.sub(news.x, w), value, counted)
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
@@ -208,15 +206,3 @@ def _stages(
         jnp.asarray([1.0, *(lams * gammas)]),
         jnp.asarray([alone_steps, *counts], jnp.int32),
     )
-
-
-def _mean_loss(loss: Loss, params: Params, data: Data, key: Tree) -> jax.Array:
-    """The mean loss over all of the examples, as many at once as a full gradient takes."""
-    most = FULL_CHUNK if data.capacity is None else min(data.capacity, FULL_CHUNK)
-
-    def chunk(c: Tree, total: jax.Array) -> jax.Array:
-        batch = whole(data, c * most, most)
-        share = batch.weight.sum() / data.size
-        return total + (share * loss(params, batch, jax.random.fold_in(key, c))).astype(total.dtype)
-
-    return lax.fori_loop(0, -(-data.size // most), chunk, jnp.zeros((), jax.tree.leaves(params)[0].dtype))

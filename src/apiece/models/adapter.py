@@ -26,7 +26,7 @@ def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
 
     >>> from apiece.models import mlp
     >>> small = adapted(mlp((64,), 10, hidden=(32,)), rank=2, where="hidden0")
-    >>> jax.tree.map(jnp.shape, small.init(jax.random.key(0)))["adapter"]["hidden0"]["w"]
+    >>> jax.tree.map(jnp.shape, jax.eval_shape(small.init, jax.random.key(0)))["adapter"]["hidden0"]["w"]
     {'a': (2, 64), 'b': (32, 2)}
     """
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 
+from apiece.client.draw import numbers
 from apiece.errors import UserError
 from apiece.models.convolution import convolution, convolution_1d, max_pool
-from apiece.models.layers import convolution_init, dense_init, numbers
+from apiece.models.layers import convolution_init, dense_init
 from apiece.models.model import Model, rectified, with_output
 from apiece.protocol import Params
 
@@ -37,7 +38,7 @@ def cnn(
     `shape` is an image's (height, width) or (height, width, channels).
 
     >>> model = cnn((8, 8), 10, [Stage(4), Stage(8)], hidden=(16,))
-    >>> [(name, layer["w"].shape) for name, layer in model.init(jax.random.key(0)).items()]
+    >>> [(name, layer["w"].shape) for name, layer in jax.eval_shape(model.init, jax.random.key(0)).items()]
     [('conv0', (3, 3, 1, 4)), ('conv1', (3, 3, 4, 8)), ('hidden0', (16, 32)), ('out', (10, 16))]
     """
     height, width, channels = image_shape(shape)

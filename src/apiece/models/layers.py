@@ -98,14 +98,3 @@ def group_norm(layer: Params, x: jax.Array, groups: int, epsilon: float = 1e-5) 
 def _normal(x: jax.Array, axes: int | tuple[int, ...], epsilon: float) -> jax.Array:
     centred = x - x.mean(axes, keepdims=True)
     return centred * lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + epsilon)
-
-
-def numbers(x: jax.Array) -> jax.Array:
-    """Examples as numbers to compute with: uint8 becomes 0..1, other integers float, floats stay.
-
-    >>> numbers(jnp.array([0, 255], jnp.uint8)).tolist()
-    [0.0, 1.0]
-    """
-    if x.dtype == jnp.uint8:
-        return x.astype(jnp.float32) * jnp.float32(1 / 255)
-    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)

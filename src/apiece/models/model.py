@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from apiece.models.layers import dense, numbers
+from apiece.client.draw import numbers
+from apiece.models.layers import dense
 from apiece.protocol import Params
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 
+from apiece.client.draw import numbers
 from apiece.models.cnn import image_shape
 from apiece.models.convolution import convolution
-from apiece.models.layers import convolution_init, dense_init, group_norm, norm_init, numbers
+from apiece.models.layers import convolution_init, dense_init, group_norm, norm_init
 from apiece.models.model import Model, with_output
 from apiece.protocol import Params
 
@@ -23,9 +24,9 @@ def resnet18(
     A block adds to its input norm(conv(relu(norm(conv(input))))); where the size changes, the input passes a 1x1
     convolution. The mean over places goes to the outputs.
 
-    >>> params = resnet18((8, 8), 10, width=8, blocks=(1, 1)).init(jax.random.key(0))
+    >>> params = jax.eval_shape(resnet18((8, 8), 10, width=8, blocks=(1, 1)).init, jax.random.key(0))
     >>> list(params), sorted(params["block1"])
-    (['stem', 'norm', 'block0', 'block1', 'out'], ['conv0', 'conv1', 'norm0', 'norm1', 'norm2', 'shortcut'])
+    (['block0', 'block1', 'norm', 'out', 'stem'], ['conv0', 'conv1', 'norm0', 'norm1', 'norm2', 'shortcut'])
     """
     height, wide, channels = image_shape(shape)
     plan: list[tuple[str, int, int, int]] = []  # name, channels in and out, stride

@@ -23,7 +23,7 @@ def char_lstm(
     """The next character: an embedding, LSTM layers, and the outputs (as many as there are tokens) at every place.
 
     >>> model = char_lstm(90, width=16)
-    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((2, 5), jnp.uint8)).shape
+    >>> jax.jit(model.apply)(jax.jit(model.init)(jax.random.key(0)), jnp.zeros((2, 5), jnp.uint8)).shape
     (2, 5, 90)
     """
     outputs = tokens if outputs is None else outputs
@@ -48,7 +48,7 @@ def text_lstm(tokens: int, outputs: int = 2, embed: int = 100, width: int = 256,
     """The kind of a text (its sentiment): as `char_lstm`, judged at the text's last token.
 
     >>> model = text_lstm(50, embed=4, width=8)
-    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((3, 25), jnp.int32)).shape
+    >>> jax.jit(model.apply)(jax.jit(model.init)(jax.random.key(0)), jnp.zeros((3, 25), jnp.int32)).shape
     (3, 2)
     """
     return char_lstm(tokens, outputs, embed, width, layers, every=False)
@@ -69,7 +69,7 @@ def transformer(
     A block is x + attention(norm(x)), then x + dense(gelu(dense(norm(x)))).
 
     >>> model = transformer(90, length=20, width=16, inner=32)
-    >>> model.apply(model.init(jax.random.key(0)), jnp.zeros((2, 5), jnp.int32)).shape
+    >>> jax.jit(model.apply)(jax.jit(model.init)(jax.random.key(0)), jnp.zeros((2, 5), jnp.int32)).shape
     (2, 5, 90)
     """
     if width % heads:

@@ -13,10 +13,11 @@ from typing import Any
 import jax
 
 from apiece.errors import UserError, suggest
+from apiece.experiment.train import Watch
 from apiece.files import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
-from apiece.reproduce.verdict import Claim, Reproduction, Watch
+from apiece.reproduce.verdict import Claim, Reproduction
 
 SYNTHETIC = {  # name -> its module, in the folder of its paper
     "asymptotics": "tuned_averaging.asymptotics",

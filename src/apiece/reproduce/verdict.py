@@ -1,7 +1,6 @@
 """What was claimed, what came out, and whether the claim holds."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +8,6 @@ from scipy import stats
 
 from apiece.report.figure import Figure
 
-Watch = Callable[[str, int, int], None]  # (what is done now, how much is done, of how much)
 SOURCES = ("paper", "theory", "reference", "here")
 
 

@@ -103,8 +103,9 @@ class Case:
 
     Args:
         factory: `factory(loss, **options) -> Method`.
-        options: what to give it, beside small numbers of steps. hyper: the options that are traced; by default those
-            whose default value in the factory's signature is a float. engines: which must agree with one another.
+        options: what to give it, beside small numbers of steps, and the model where it asks for that. hyper: the
+            options that are traced; by default those whose default value in the factory's signature is a float.
+            engines: which must agree with one another.
 
     >>> from apiece.methods import ditto
     >>> Case(ditto).hyper
@@ -125,6 +126,8 @@ class Case:
         self.hyper = floats if hyper is None else dict(hyper)
         self.factory, self.engines = factory, tuple(engines)
         self.model = Model(some_start, softmax((FEATURES,), CLASSES).apply)
+        if "model" in named:  # it looks into the model: the engines' users give it theirs
+            self.options.setdefault("model", self.model)
         self.loss = objective(self.model, "classification").loss
         self.params = self.model.init(keys(SEED).model)
         self.offsets = np.concatenate([[0], np.cumsum(SIZES)])
@@ -263,6 +266,7 @@ class Shapes(NamedTuple):
     reply: Reply
 
 
+@jax.jit
 def some_start(key: Any) -> Params:
     """A start that is not zero: at zero some mistakes do not show."""
     w, b = jax.random.split(key)
@@ -302,12 +306,13 @@ def refuse_replies(method: Method, client: int) -> Method:
 
 def watch_method(method: Method, reply: Reply) -> Method:
     """The method, whose server also notes the replies of the round and whose clients what they enrolled with."""
-    blank = jax.tree.map(lambda leaf: jnp.zeros((POPULATION + 1, *leaf.shape), leaf.dtype), reply)
+    blank = jax.tree.map(lambda leaf: np.zeros((POPULATION + 1, *leaf.shape), leaf.dtype), reply)  # made in no time
 
     def merge(state: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         place = jnp.where(cohort.weight > 0, cohort.ids, POPULATION)  # the last row is for those who do not count
         server, counted = merge_replies(method, state[0], replies, cohort, key)
-        return (server, tree.put(blank, place, replies)), counted
+        noted = tree.put(jax.tree.map(jnp.asarray, blank), place, replies)
+        return (server, noted), counted
 
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         inner, reply = method.local(client[0], message, data, key)

@@ -7,9 +7,9 @@ import pytest
 
 from apiece.data import digits
 from apiece.data.splits import SPLITS
+from apiece.experiment import contest
 from apiece.experiment.spec import TrainSpec
 from apiece.methods import CATALOG
-from apiece.reproduce import contest
 from apiece.reproduce.cross_silo import hospitals
 from apiece.reproduce.cross_silo.rivals import IMPERSONAL, Sizes, rivals
 from apiece.reproduce.cross_silo.silos import compete

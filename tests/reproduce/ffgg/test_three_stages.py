@@ -8,10 +8,10 @@ import pytest
 
 from apiece.data import digits
 from apiece.experiment import build as setup
+from apiece.experiment import contest
 from apiece.experiment.spec import TrainSpec
 from apiece.experiment.train import train
 from apiece.models import mlp
-from apiece.reproduce import contest
 from apiece.reproduce.ffgg.partial import as_long
 from apiece.reproduce.ffgg.partial_claims import Trained
 from apiece.reproduce.ffgg.three_stages import Course, Variant, followed, steps

@@ -6,9 +6,9 @@ import pytest
 
 from apiece.data.deal import from_rows
 from apiece.experiment.build import arena
+from apiece.experiment.contest import Rival, contest
 from apiece.experiment.spec import TrainSpec
 from apiece.models import objective, softmax
-from apiece.reproduce.contest import Rival, contest
 from apiece.reproduce.self_fl.detectors import OWN, SHARED, WARM, Ground, false_accept_rates, margins_of, overall
 from apiece.reproduce.self_fl.speakers import Speakers, as_one, shuffled
 from apiece.reproduce.self_fl.warm_start import warm_started

@@ -75,6 +75,7 @@ class Asynchronous(Simulation):
         self.arrivals, self.block = arrivals, block
         self.replies = arrivals.in_flight()
         self._itineraries: dict[int, Itinerary] = {}
+        self._flight_shapes: Flight | None = None
         self._block = jax.jit(self._run_block, donate_argnames=("rows", "flight"))
 
     @property
@@ -97,7 +98,9 @@ class Asynchronous(Simulation):
             return Flight(work.reply, (client, jnp.zeros((), bool)), work.kept)
 
         blank = lambda leaf: np.zeros((self.replies + 1, *leaf.shape), leaf.dtype)  # and a spare one
-        empty = jax.tree.map(blank, jax.eval_shape(flight))
+        if self._flight_shapes is None:  # the same for all settings and seeds
+            self._flight_shapes = jax.eval_shape(flight)
+        empty = jax.tree.map(blank, self._flight_shapes)
         if not self._commits(method):
             empty = empty._replace(latest=np.full(self.population + 1, -1, np.int32))
         return dataclasses.replace(run, flight=on_devices(empty, self.mesh))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from apiece.estimate import similarity
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.all_for_all import coins
 from apiece.reproduce.all_for_all.coins import (
@@ -31,7 +32,7 @@ from apiece.reproduce.all_for_all.coins import (
     tossed,
 )
 from apiece.reproduce.all_for_all.steps import lemma, one_clients_bound, speedups, star
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, ratio_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, ratio_of, stated, within
 from apiece.theory.all_for_all import sharing
 
 TIMES = (10, 30, 100, 300, 1000)

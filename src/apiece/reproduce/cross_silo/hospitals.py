@@ -20,13 +20,14 @@ import numpy as np
 
 from apiece.data import Federation, source
 from apiece.data.splits import SPLITS
+from apiece.experiment import contest
 from apiece.experiment.spec import make_spec
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure
-from apiece.reproduce import contest
 from apiece.reproduce.cross_silo.pictures import clients_panel, figure_of, newcomers_panel
 from apiece.reproduce.cross_silo.rivals import FEW, IMPERSONAL, RIDGE, SHOWN, Sizes, rivals
 from apiece.reproduce.cross_silo.silos import Silos, compete
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, over_splits, stated
+from apiece.reproduce.verdict import Claim, Reproduction, over_splits, stated
 
 COUNTS = (1, 3, 10, 30, 100)
 

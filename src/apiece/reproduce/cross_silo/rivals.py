@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from apiece.reproduce.contest import Rival
+from apiece.experiment.contest import Rival
 
 STEPS, TUNE_STEPS = 10, 20  # of all examples each: a silo has few rows and no hurry
 PULLS = (0.03, 0.3, 3.0)

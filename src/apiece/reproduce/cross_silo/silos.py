@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.data import Federation
-from apiece.experiment import measure
+from apiece.experiment import contest, measure
 from apiece.experiment.build import Arena, arena, model_of
+from apiece.experiment.contest import Result, Rival, Step
 from apiece.experiment.spec import ModelSpec, TrainSpec
-from apiece.reproduce import contest
-from apiece.reproduce.contest import Result, Rival, Step
 
 
 class Silos(NamedTuple):

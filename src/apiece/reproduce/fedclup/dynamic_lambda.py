@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.fedclup.lam_runs import (
     CLIENTS,
@@ -28,7 +29,7 @@ from apiece.reproduce.fedclup.lam_runs import (
     federation,
     fixed_runs,
 )
-from apiece.reproduce.verdict import Claim, Mean, Reproduction, Watch, mean_of, ratio_of, stated, within
+from apiece.reproduce.verdict import Claim, Mean, Reproduction, mean_of, ratio_of, stated, within
 
 RADII, SEEDS = (0.1, 1.0, 3.0), 8
 ROUNDS = (1, 2, 5, 10, 20, 40, 60)

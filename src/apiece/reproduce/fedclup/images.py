@@ -23,13 +23,14 @@ pictures, other clients and another initial model, so intervals tell of all that
 
 from typing import Any
 
+from apiece.experiment.contest import counter, steps
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce.contest import counter, steps
 from apiece.reproduce.fedclup import ladder as ladder
 from apiece.reproduce.fedclup.images_runs import CASES, EPOCHS, ROUNDS, TUNED, Case, Cell, played, rivals_of
 from apiece.reproduce.fedclup.ladder import Accuracy, gains
 from apiece.reproduce.fedclup.published import DEGREES, LADDERS, LOW, published, rung
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of
 
 HELD = (2, 6, 10)
 

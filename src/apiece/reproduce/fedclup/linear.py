@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.fedclup import convergence as clup_convergence
 from apiece.reproduce.fedclup import noise as clup_noise
 from apiece.reproduce.fedclup import statistics as clup_statistics
 from apiece.reproduce.fedclup.problem import Swept, by_theory, rounds_until, swept
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
 from apiece.theory import clup
 
 Found = tuple[list[Claim], list[Panel]]

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.fedclup.logistic_runs import CURVATURE, LEG, Bench, Clients, draw, thresholded
-from apiece.reproduce.verdict import Claim, Mean, Reproduction, Watch, mean_of, stated
+from apiece.reproduce.verdict import Claim, Mean, Reproduction, mean_of, stated
 from apiece.theory.clup import lam_by_corollary
 
 EXAMPLES, FEATURES = 50, 5

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import POLICIES
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.ffgg.private_quadratics import Problems
 from apiece.reproduce.ffgg.slow_clients import (
@@ -30,7 +31,7 @@ from apiece.reproduce.ffgg.slow_clients import (
     problems,
     pull,
 )
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
 from apiece.theory.ffgg import late_step
 
 STEP = 0.1

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apiece.aggregate import rule
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.ffgg.liars import (
     ATTACKS,
@@ -32,7 +33,7 @@ from apiece.reproduce.ffgg.liars import (
     STEP,
     errors,
 )
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
 from apiece.theory.ffgg import byzantine_share, byzantine_step
 
 EXACT = 1e-12

@@ -25,17 +25,19 @@ from typing import Any
 import numpy as np
 
 from apiece.experiment import build as setup
+from apiece.experiment import contest
 from apiece.experiment.build import Arena
+from apiece.experiment.contest import Rival
 from apiece.experiment.spec import TrainSpec
+from apiece.experiment.train import Watch
 from apiece.models import resnet18, transformer
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce import contest
-from apiece.reproduce.contest import Rival
 from apiece.reproduce.ffgg import three_stages
 from apiece.reproduce.ffgg.partial_claims import AFRESH, FEDAVG, SPLITS, Trained, claims_of, left_over
 from apiece.reproduce.ffgg.three_stages import Course, Variant
 from apiece.reproduce.ffgg.writers_and_roles import LENGTH, roles, writers
-from apiece.reproduce.verdict import Reproduction, Watch
+from apiece.reproduce.lines import newcomer_lines
+from apiece.reproduce.verdict import Reproduction
 
 EXAMPLES = {"images": (5, 10, 20), "text": (10, 40, 160)}
 
@@ -147,7 +149,7 @@ def figure(found: list[Trained]) -> Figure:
     panels = []
     for each in found:
         # Bands of so few seeds would hide one another.
-        lines = [line._replace(low=None, high=None) for line in contest.newcomer_lines(each.results)]
+        lines = [line._replace(low=None, high=None) for line in newcomer_lines(each.results)]
         title = f"{each.what.capitalize()}: clients that never trained"
         panels.append(Panel(title, "examples to tune on", "test accuracy", lines))
         styles = {name: style for style, name in enumerate(each.results)}

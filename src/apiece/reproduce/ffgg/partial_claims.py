@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from apiece.experiment import contest
 from apiece.experiment.build import Arena
-from apiece.reproduce import contest
-from apiece.reproduce.contest import Result
+from apiece.experiment.contest import Result
 from apiece.reproduce.ffgg.three_stages import Course, Finished, Variant
 from apiece.reproduce.verdict import Claim, Mean, mean_of, stated
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from apiece.experiment.train import Watch
 from apiece.methods import CATALOG
 from apiece.protocol import Data
 from apiece.report.figure import Figure, Line, Panel
@@ -25,7 +26,7 @@ from apiece.reproduce.ffgg.example import Course, Example, case, example, fine_t
 from apiece.reproduce.ffgg.floors import MODES, SHORT, Floors, floor_claims, why_so_low
 from apiece.reproduce.ffgg.private_quadratics import Quadratics, loss
 from apiece.reproduce.ffgg.rivals import ENDS, long_claims, rivals_of, small_claims
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, stated, within
 from apiece.theory.ffgg import gradient_bound
 
 FULL_ROUNDS = (0, 1, 10, 100, 300, 600)

@@ -18,6 +18,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.estimate.diagnose import SplitDiagnosis, diagnose_split
 from apiece.experiment import build as setup
 from apiece.experiment.build import Arena
+from apiece.experiment.contest import Result, Step
 from apiece.experiment.judge import Outcome, by_examples, judge
 from apiece.experiment.spec import TrainSpec
 from apiece.experiment.train import train
@@ -26,7 +27,6 @@ from apiece.methods.fed_avg import fed_avg
 from apiece.methods.local_ffgg import local_ffgg
 from apiece.models import Model, adapted
 from apiece.protocol import Loss, Method, Params, Tree
-from apiece.reproduce.contest import Result, Step
 from apiece.wrap import fine_tuned, server_optimized
 
 

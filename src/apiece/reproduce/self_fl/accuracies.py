@@ -5,7 +5,7 @@ import numpy as np
 from apiece.evaluate import interval
 from apiece.experiment import measure
 from apiece.experiment.build import Arena
-from apiece.reproduce.contest import Result
+from apiece.experiment.contest import Result
 from apiece.reproduce.verdict import Claim, mean_of, stated
 
 WEIGHTED, WORST, LARGEST = "mean_weighted", "worst10", "top10_by_samples"

@@ -8,9 +8,9 @@ from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import binary_per_client, false_accepts
 from apiece.experiment.build import Arena, arena
+from apiece.experiment.contest import After, Result
 from apiece.methods.self_fl import Table
 from apiece.models import Stage, cnn, objective
-from apiece.reproduce.contest import After, Result
 from apiece.reproduce.self_fl.speakers import GROUPS, Speakers, speakers
 from apiece.reproduce.self_fl.state import shared_margins
 from apiece.reproduce.self_fl.warm_start import warm_started

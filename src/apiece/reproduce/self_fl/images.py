@@ -22,16 +22,18 @@ import jax
 import numpy as np
 
 from apiece.evaluate import interval
+from apiece.experiment import contest as ground
 from apiece.experiment.build import Arena, arena, model_of
+from apiece.experiment.contest import Result, Rival
 from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.experiment.train import Watch
 from apiece.methods.self_fl import Table
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce import contest as ground
-from apiece.reproduce.contest import Result, Rival
+from apiece.reproduce.lines import curve, newcomer_lines
 from apiece.reproduce.self_fl.accuracies import LARGEST, WEIGHTED, WORDS, WORST, Scores, above, accuracies, table
 from apiece.reproduce.self_fl.state import local_steps, shared_accuracy
 from apiece.reproduce.self_fl.two_digit_clients import two_digit_clients
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated
 
 BASE: dict[str, Any] = dict(lr=0.03, batch=10)
 SELF: dict[str, Any] = dict(l_max=40, l_default=20, summed=True, **BASE)
@@ -198,7 +200,7 @@ def fiftieth(tenth: dict[str, Result], few: dict[str, Result]) -> list[Claim]:
 def figure(place: Arena, results: dict[str, Result], scores: Scores) -> Figure:
     """Curves, both tenths, the numbers of steps, new clients."""
     style = {name: k for k, name in enumerate(RIVALS)}
-    curves = [ground.curve(name, result, style[name]) for name, result in results.items()]
+    curves = [curve(name, result, style[name]) for name, result in results.items()]
     tenths = []
     for name, found in scores.items():
         worst, largest = (interval(found[statistic]) for statistic in (WORST, LARGEST))
@@ -208,7 +210,7 @@ def figure(place: Arena, results: dict[str, Result], scores: Scores) -> Figure:
     for name in ("self_fl", "self_fl (bayes)"):
         taken = steps_of(place, results[name])
         counts.append(Line(name, bins, [float((taken == k).mean()) for k in bins], style=style[name]))
-    fresh = [line._replace(style=style[line.name], low=None, high=None) for line in ground.newcomer_lines(results)]
+    fresh = [line._replace(style=style[line.name], low=None, high=None) for line in newcomer_lines(results)]
     caption = (
         "Means over seeds; bands from the worst seed to the best (curves) or 95% intervals; of new clients means only. "
         "self_fl: as printed, with smoothing; (bayes): the rule of the posterior mean, bootstrapped variances, not "

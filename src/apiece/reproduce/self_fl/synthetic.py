@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.self_fl import gaussian_clients as clients
 from apiece.reproduce.self_fl.gaussian_clients import CASES, CENTRE, DRAWN, LR, Clients, drawn, joined, matched, played
@@ -23,7 +24,7 @@ from apiece.reproduce.self_fl.parts import adjustments, one_client_a_round
 from apiece.reproduce.self_fl.reference import LONG, SHARES, TABLE
 from apiece.reproduce.self_fl.rules import algorithms_ends, numbers_of_steps, rules, running_variance
 from apiece.reproduce.self_fl.unknown_variances import estimates
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, ratio_of, stated
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, ratio_of, stated
 
 ROUNDS, LONG_ROUNDS = 200, 2000
 BASELINES = ("fed_avg", "ditto", "pfedme", "maml_fl")

@@ -21,10 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from apiece.experiment import contest as ground
+from apiece.experiment.contest import Result, Rival
 from apiece.experiment.spec import TrainSpec
+from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce import contest as ground
-from apiece.reproduce.contest import Result, Rival
+from apiece.reproduce.lines import newcomer_lines
 from apiece.reproduce.self_fl.detectors import (
     OWN,
     SHARED,
@@ -36,7 +38,7 @@ from apiece.reproduce.self_fl.detectors import (
     prepared,
 )
 from apiece.reproduce.self_fl.speakers import GROUPS
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, ratio_of, stated
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, ratio_of, stated
 
 STEPS, LR = 10, 0.03
 BASE: dict[str, Any] = dict(lr=LR, batch=10)
@@ -176,7 +178,7 @@ def figure(rates: Rates, results: dict[str, Result]) -> Figure:
                     Line(name, np.arange(1, 6) + shift, [m.value for m in means], low, high, "dots", style[name])
                 )
         panels.append(Panel(title, "group (1 = A, ..., 5 = E)", "false accepts, warm start = 1", lines, log_y=True))
-    fresh = [line._replace(style=style[line.name], low=None, high=None) for line in ground.newcomer_lines(results)]
+    fresh = [line._replace(style=style[line.name], low=None, high=None) for line in newcomer_lines(results)]
     panels.append(Panel("New clients", "their training examples", "test accuracy", fresh, log_x=True))
     caption = (
         "False accepts at 5% false rejects relative to the warm start, means over seeds with 95% intervals. (w): "

@@ -18,11 +18,12 @@ import numpy as np
 
 from apiece.data.sources import synthetic
 from apiece.engines.simulation.vectorized import Vectorized
+from apiece.experiment.train import Watch
 from apiece.methods import CATALOG
 from apiece.protocol import Batch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.tuned_averaging.linear_clients import Setting, risks
-from apiece.reproduce.verdict import Claim, Reproduction, Watch, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
 from apiece.theory import asymptotics, linear, printed
 from apiece.theory.crossovers import worth_of_the_centre
 

@@ -29,26 +29,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.experiment.build import Arena, arena
+from apiece.experiment.contest import Result, Rival, Step, client_errors, contest, counter, errors, per_method, steps
 from apiece.experiment.spec import make_spec
+from apiece.experiment.train import Watch
 from apiece.models import softmax
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce.contest import (
-    Result,
-    Rival,
-    Step,
-    client_errors,
-    contest,
-    counter,
-    curve,
-    errors,
-    newcomer_lines,
-    per_method,
-    steps,
-)
+from apiece.reproduce.lines import curve, newcomer_lines
 from apiece.reproduce.tuned_averaging.last_layer_data import FEDERATIONS, SHARES, Frozen, mnist
 from apiece.reproduce.tuned_averaging.last_layer_rivals import PASSES, by_passes, rivals
 from apiece.reproduce.tuned_averaging.redeal import redealt
-from apiece.reproduce.verdict import Claim, Mean, Reproduction, Watch, mean_of, over_splits, stated, within
+from apiece.reproduce.verdict import Claim, Mean, Reproduction, mean_of, over_splits, stated, within
 
 COHORT, EVERY = 20, 50
 EXCHANGED = SHARES[1] / SHARES[0]  # validation rows for each training row

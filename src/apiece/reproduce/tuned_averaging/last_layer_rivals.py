@@ -9,9 +9,9 @@ import numpy as np
 from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation
 from apiece.experiment.build import Arena
+from apiece.experiment.contest import After, Rival
 from apiece.methods import fed_avg
 from apiece.protocol import Loss, Method, Tree
-from apiece.reproduce.contest import After, Rival
 from apiece.wrap import fine_tuned
 
 PASSES = (0, 1, 2, 3, 5, 10, 15, 20)  # of personalization; the methods are tuned and compared at 10

@@ -7,27 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from apiece.engines.engine import RunState
-from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import interval, per_client
-from apiece.experiment import build as setup
 from apiece.experiment import measure
+from apiece.experiment.bench import Bench, Engines
 from apiece.experiment.build import Arena
-from apiece.experiment.judge import Outcome, by_examples, judge
+from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.train import train
+from apiece.experiment.train import Watch
 from apiece.protocol import Method
-from apiece.report.figure import Line
-from apiece.reproduce.verdict import Watch
 
 Step = Callable[[str], None]  # told what is done now
-Engines = dict[tuple, Simulation]  # by all that is compiled in
-TuneOn = Callable[[Simulation, RunState], tuple[float, float]]
-After = Callable[[Simulation, RunState], Any]  # asked of every trained run, for what a trial does not tell
+TuneOn = Callable[[Any, RunState], tuple[float, float]]
+After = Callable[[Any, RunState], Any]  # asked of every trained run, for what a trial does not tell
 
 
 class Rival(NamedTuple):
@@ -103,11 +98,11 @@ def contest(
     chosen: dict[str, dict[str, Any]] = {}
     engines = {} if engines is None else engines
     for name, rival in rivals.items():
-        bench = _Bench(place, rival, plan, engines, costs)
+        bench = Bench(place, rival.method, rival.options, plan, engines)
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")
-            tried.append((point, *bench.validation(point, seeds[0], tune_rounds or plan.rounds, tune_on)))
+            tried.append((point, *_validation(bench, point, seeds[0], tune_rounds, tune_on)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
         options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
@@ -115,7 +110,7 @@ def contest(
         for seed in seeds:
             step(f"{name}: seed {seed}")
             began = time.perf_counter()
-            engine, run, outcomes[seed] = bench.trial(options, seed)
+            engine, run, outcomes[seed] = bench.trial(options, seed, costs=costs)
             for most, errors in by_examples(engine, place, run, newcomers).items():
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))
@@ -123,7 +118,7 @@ def contest(
         dealt = []
         for at, other in enumerate(deals):
             step(f"{name}: deal {at}")
-            dealt.append(bench.trial(options, seeds[0], other)[2])
+            dealt.append(bench.trial(options, seeds[0], other=other, costs=costs)[2])
         found[name] = Result({**rival.options, **options}, tried, outcomes, fresh, asked, seconds, tuple(dealt))
     return found
 
@@ -148,54 +143,14 @@ def counter(watch: Watch, total: int) -> Step:
     return lambda what: watch(what, next(count), total)
 
 
-class _Bench:
-    """A rival's engines: options that are traced share one, also with other rivals; the others need one each."""
-
-    def __init__(self, place: Arena, rival: Rival, plan: TrainSpec, engines: Engines, counted: bool) -> None:
-        self.place, self.rival, self.plan, self.engines, self.counted = place, rival, plan, engines, counted
-        self.here: Engines = {}
-
-    def engine(self, options: dict[str, Any], plan: TrainSpec) -> tuple[Simulation, dict[str, float]]:
-        every = {**self.rival.options, **options}
-        place, method = self.place, self.rival.method
-        made, hyper = setup.engine_of(place, method, every, plan)
-        assert isinstance(made, Simulation)  # which can be moved to other deals
-        fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
-        shapes = (
-            jax.tree.map(np.shape, (place.x, place.y)),
-            int(made.sizes.max(initial=1)),
-            len(place.ids),
-            place.population,
-        )
-        key = (method, place.objective, repr((fixed, plan, shapes)))
-        if key not in self.here:
-            kept = self.engines.setdefault(key, made)
-            self.here[key] = made if kept is made else kept.moved(place.x, place.y, place.offsets, place.splits)
-        return self.here[key], hyper
-
-    def validation(
-        self, options: dict[str, Any], seed: int, rounds: int, tune_on: TuneOn | None
-    ) -> tuple[float, float]:
-        """(loss, error) after so many rounds."""
-        engine, hyper = self.engine(options, self.plan)
-        plan = self.plan.model_copy(update={"rounds": rounds, "evaluate_every": rounds})
-        run, curve, _ = train(engine, self.place, hyper, seed, plan)
-        if tune_on is not None:
-            return tune_on(engine, run)
-        return curve[-1]["validation_loss"], curve[-1]["validation_error"]
-
-    def trial(
-        self, options: dict[str, Any], seed: int, other: Arena | None = None
-    ) -> tuple[Simulation, RunState, Outcome]:
-        """Train and judge, on the bench's own place or on another deal of its rows."""
-        engine, hyper = self.engine(options, self.plan)
-        place = self.place
-        if other is not None:
-            place, engine = other, engine.moved(other.x, other.y, other.offsets, other.splits)
-        run, curve, seconds = train(engine, place, hyper, seed, self.plan)
-        judged, arrays = judge(engine, place, run)
-        spent = {**(engine.costs(run) if self.counted else {}), "seconds": seconds}
-        return engine, run, Outcome(judged, arrays, curve, spent)
+def _validation(
+    bench: Bench, options: dict[str, Any], seed: int, rounds: int | None, tune_on: TuneOn | None
+) -> tuple[float, float]:
+    """(loss, error) after so many rounds."""
+    engine, run, curve = bench.look(options, seed, rounds)
+    if tune_on is not None:
+        return tune_on(engine, run)
+    return curve[-1]["validation_loss"], curve[-1]["validation_error"]
 
 
 def _merit(tried: tuple[dict[str, Any], float, float]) -> tuple[float, float]:
@@ -224,25 +179,6 @@ def client_errors(place: Arena, result: Result) -> np.ndarray:
     rows = [per_client(*outcome.scores("test", "error")) for outcome in result.outcomes.values()]
     old = next(iter(result.outcomes.values())).judged < place.population
     return np.stack(rows)[:, old]
-
-
-def curve(name: str, result: Result, style: int | None = None) -> Line:
-    """Validation accuracy against rounds: the mean over seeds, and a band from the worst seed to the best."""
-    accuracy = 1 - np.array([[p["validation_error"] for p in outcome.curve] for outcome in result.outcomes.values()])
-    rounds = [point["round"] for point in next(iter(result.outcomes.values())).curve]
-    return Line(name, rounds, accuracy.mean(0), accuracy.min(0), accuracy.max(0), style=style)
-
-
-def newcomer_lines(results: dict[str, Result]) -> list[Line]:
-    """New clients' accuracy against the number of their examples, with intervals over the seeds."""
-    lines = []
-    for style, (name, result) in enumerate(results.items()):
-        found = [interval(1 - np.array(seeds)) for seeds in result.newcomers.values()]
-        line = Line(name, list(result.newcomers), [f.mean for f in found], style=style)
-        if len(result.outcomes) > 1:
-            line = line._replace(low=[f.low for f in found], high=[f.high for f in found])
-        lines.append(line)
-    return lines
 
 
 def per_method(place: Arena, results: dict[str, Result]) -> dict[str, dict[str, float]]:

@@ -5,18 +5,9 @@ import pytest
 
 from apiece.data import digits
 from apiece.experiment.build import arena, model_of
+from apiece.experiment.contest import Rival, client_errors, contest, counter, errors, per_method, steps
 from apiece.experiment.spec import ModelSpec, TrainSpec
-from apiece.reproduce.contest import (
-    Rival,
-    client_errors,
-    contest,
-    counter,
-    curve,
-    errors,
-    newcomer_lines,
-    per_method,
-    steps,
-)
+from apiece.reproduce.lines import curve, newcomer_lines
 
 
 @pytest.fixture(scope="module")

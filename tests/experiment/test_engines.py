@@ -1,0 +1,70 @@
+"""One word changes the engine, and nothing else: a comparison through bytes has the numbers of the simulated one."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from experiment_runs import SMALL, run
+
+from apiece.errors import UserError
+from apiece.experiment import make_spec, resume, run_spec
+
+FAULTS = {"quorum": 5, "dropout": 0.2, "pace": {"jitter": "exponential"}}
+
+
+def values_of(engine, methods, faults=None, **more):
+    train = {**SMALL["train"], "engine": engine, "evaluate_every": 2} | ({"faults": faults} if faults else {})
+    return {**SMALL, "methods": {name: {} for name in methods}, "seeds": [0], "tune": 1, "train": train, **more}
+
+
+def numbers(value, path=""):
+    """Every number of a record by its path; seconds and memory differ between two runs, and so does the engine."""
+    if isinstance(value, dict):
+        skip = ("seconds", "peak_memory_mb", "environment", "revision", "spec")
+        return {k: v for key in value if key not in skip for k, v in numbers(value[key], f"{path}/{key}").items()}
+    if isinstance(value, list):
+        return {k: v for at, item in enumerate(value) for k, v in numbers(item, f"{path}/{at}").items()}
+    return {path: value}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [dict(methods=["ditto"], tune=2), dict(methods=["scaffold", "self_fl"], faults=FAULTS, baselines=False)],
+    ids=["calm", "faults"],
+)
+def test_a_comparison_through_bytes_has_the_numbers_of_the_simulated_one(tmp_path, more):
+    found = {engine: run(values_of(engine, **more), tmp_path / engine) for engine in ("vectorized", "remote")}
+    here, there = (numbers(json.loads((tmp_path / engine / "record.json").read_text())) for engine in found)
+    assert here.keys() == there.keys()
+    for path, value in here.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            assert there[path] == pytest.approx(value, rel=1e-5, abs=1e-5), path
+        else:
+            assert there[path] == value, path
+    mine, theirs = (pq.read_table(tmp_path / engine / "clients.parquet") for engine in found)
+    np.testing.assert_allclose(mine["test_loss"].to_numpy(), theirs["test_loss"].to_numpy(), atol=1e-5)
+
+
+def test_a_remote_run_goes_on_where_it_was_stopped(tmp_path):
+    values = values_of("remote", ["scaffold"], baselines=False)
+    whole = run(values, tmp_path / "whole")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(what, done, total):
+        if done >= total:  # after the last round, before anything is judged: a checkpoint of an earlier one is there
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_spec(make_spec(values), tmp_path / "stopped", stop)
+    assert list((tmp_path / "stopped" / "checkpoints").glob("scaffold-0.safetensors"))
+    again = resume(tmp_path / "stopped")
+    key = lambda found: found.record.methods["scaffold"].summary["test"]["loss"]["mean"].mean
+    assert key(again) == key(whole)
+
+
+def test_arrivals_have_an_engine_of_their_own():
+    with pytest.raises(UserError, match=r"leave out train\.engine"):
+        make_spec({"train": {"engine": "remote", "arrivals": {}}})
