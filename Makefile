@@ -42,6 +42,8 @@ docs: .venv/.test ## write the pages of docs/ that are generated from the code
 	mv docs/ref-models.md.new docs/ref-models.md
 	$(BIN)/python -m apiece.report.reference.theory > docs/ref-theory.md.new
 	mv docs/ref-theory.md.new docs/ref-theory.md
+	$(BIN)/python -m apiece.report.reference.api > docs/ref-api.md.new
+	mv docs/ref-api.md.new docs/ref-api.md
 	$(BIN)/python -m apiece.report.reference.record > docs/record.schema.json.new
 	mv docs/record.schema.json.new docs/record.schema.json
 	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new

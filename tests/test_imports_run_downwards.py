@@ -1,6 +1,7 @@
 """The layers of the package, read off its source: a module imports only what stands below it."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -70,6 +71,12 @@ def test_every_module_has_its_place_in_the_order():
     parts = {file.removesuffix(".py").split("/")[1] for file in FILES}
     assert parts, f"no modules found below {SRC}"
     assert parts <= set(ORDER)
+
+
+def test_the_map_for_contributors_has_every_room_in_this_order():
+    text = (SRC.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"\]\(src/apiece/(\w+)(?:\.py)?\)", text.partition("## The house")[2].partition("\n## ")[0])
+    assert rooms == [room for room in ORDER if not room.startswith("__")]
 
 
 @pytest.mark.parametrize(

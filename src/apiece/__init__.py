@@ -14,7 +14,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apiece import aggregate, client, data, estimate, methods, models, report, split, testing, theory, wrap
+    from apiece import (
+        aggregate,
+        client,
+        data,
+        engines,
+        errors,
+        estimate,
+        evaluate,
+        experiment,
+        methods,
+        models,
+        protocol,
+        registry,
+        report,
+        split,
+        testing,
+        theory,
+        tree,
+        wrap,
+    )
     from apiece.data import Federation
     from apiece.engines.devices import remember_compiled, use_all_cores
     from apiece.errors import UserError
@@ -39,12 +58,19 @@ _HOME = {
     "resume": "apiece.experiment",
     "use_all_cores": "apiece.engines.devices",
 }
-_MODULES = ("aggregate", "client", "data", "estimate", "methods", "models", "report", "split", "testing", "theory",
-            "wrap")  # fmt: skip
+_MODULES = ("aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment", "methods",
+            "models", "protocol", "registry", "report", "split", "testing", "theory", "tree", "wrap")  # fmt: skip
 
-__all__ = ["CATALOG", "Batch", "Cohort", "Data", "Federation", "Method", "UserError", "aggregate", "client", "compare",
-           "data", "estimate", "fine_tuned", "fit", "methods", "models", "remember_compiled", "report", "resume",
-           "split", "testing", "theory", "use_all_cores", "wrap"]  # fmt: skip
+# fmt: off
+__all__ = [
+    "fit", "compare", "resume",
+    "Federation", "CATALOG", "fine_tuned", "UserError",
+    "Method", "Data", "Batch", "Cohort",
+    "remember_compiled", "use_all_cores",
+    "aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment", "methods", "models",
+    "protocol", "registry", "report", "split", "testing", "theory", "tree", "wrap",
+]
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:

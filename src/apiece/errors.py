@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+__all__ = ["UserError", "suggest"]
+
 
 class UserError(Exception):
     """A mistake in data, options or files. The command line prints its text and exits with code 2.

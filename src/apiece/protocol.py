@@ -56,6 +56,14 @@ from typing import Any, NamedTuple
 
 import jax
 
+# fmt: off
+__all__ = [
+    "Method", "Data", "Batch", "Cohort", "Question",
+    "Tree", "Params", "Server", "Message", "Client", "Reply", "Personal", "Apply", "Loss",
+    "apply_model", "keep_work", "merge_replies", "with_merge",
+]
+# fmt: on
+
 Tree = Any  # a pytree of arrays; a type checker can know no more
 Params = Tree
 Server = Tree

@@ -29,6 +29,13 @@ import pydantic
 
 from apiece.errors import UserError, suggest
 
+# fmt: off
+__all__ = [
+    "Registry", "Option", "Whole", "Number", "read_options", "check_options",
+    "StepSize", "Pull", "Tolerance", "Positive", "NotNegative", "FromZero", "Passes",
+]
+# fmt: on
+
 
 class Whole(NamedTuple):
     """An option that is a whole number of at least so much.

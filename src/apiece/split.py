@@ -28,6 +28,8 @@ import jax
 from apiece.errors import UserError, suggest
 from apiece.protocol import Loss, Params, Tree
 
+__all__ = ["Part", "paths", "under", "layers", "part", "split", "divide", "join", "given", "path_name"]
+
 Part = Callable[[str], bool]
 
 WORDS = ("input", "output", "norm", "adapter")

@@ -7,6 +7,22 @@ import jax.numpy as jnp
 
 from apiece.protocol import Tree
 
+__all__ = [
+    "add",
+    "sub",
+    "scale",
+    "step",
+    "mix",
+    "zeros",
+    "dot",
+    "norm",
+    "where",
+    "stack",
+    "take",
+    "put",
+    "size_in_bytes",
+]
+
 
 def add(a: Tree, b: Tree) -> Tree:
     """a + b, leaf by leaf.

@@ -16,6 +16,8 @@ import numpy as np
 
 from apiece.protocol import Data, Message, Question, Tree
 
+__all__ = ["Ask", "ask_rows", "mean_and_spread", "median", "medians"]
+
 BLOCK = 1 << 22  # values held in float64 at a time
 Ask = Callable[..., Tree]  # (question, message) -> the clients' answers, added
 

@@ -27,7 +27,11 @@ Outcomes = Callable[[Personal, Batch], tuple]  # (a personal model, examples) ->
 
 @dataclasses.dataclass
 class RunState:
-    """Where a run stands: enough to go on from. `rows` holds every client's committed state, on the host or on disk."""
+    """Where a run stands: enough to go on from. `rows` holds every client's committed state, on the host or on disk.
+
+    >>> RunState(seed=0, hyper={"lr": 0.1}, round=3, params=(), server=(), rows=(), known=np.zeros(2, bool)).clock
+    0.0
+    """
 
     seed: int
     hyper: dict[str, float]
@@ -45,6 +49,9 @@ class Engine(abc.ABC):
     """A method (`build`) on the data of `population` clients that train, and of others that are only known.
 
     `sizes` are all clients' numbers of training examples; `example` is (x, y) of a row or more, for shapes.
+
+    >>> {"start", "advance", "ask", "outcomes", "onboard"} <= Engine.__abstractmethods__
+    True
     """
 
     build: Build

@@ -86,7 +86,11 @@ def r2(squared_error: ArrayLike, target: ArrayLike) -> float:
 
 
 class Interval(NamedTuple):
-    """A mean over seeds with its confidence interval, mean -+ half_width."""
+    """A mean over seeds with its confidence interval, mean -+ half_width.
+
+    >>> Interval(mean=0.8, low=0.7, high=0.9, half_width=0.1).high
+    0.9
+    """
 
     mean: float
     low: float

@@ -179,7 +179,7 @@ def engine_of(
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
     scale = None if train.schedule == "constant" else plan
     build, hyper = bind(method, place.objective.loss, options, scale, place.population, place.model)
-    build = exposed(build, train, place.population)
+    build = wrap_method(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
@@ -197,11 +197,11 @@ def engine_of(
     return Vectorized(*here, block=train.evaluate_every, **how), hyper
 
 
-def exposed(build: Build, train: TrainSpec, population: int) -> Build:
+def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
     """The method as the spec's world treats it: attacked, its replies broken, and defended.
 
     >>> build = lambda hyper, round: None
-    >>> exposed(build, TrainSpec(), 10) is build
+    >>> wrap_method(build, TrainSpec(), 10) is build
     True
     """
     attack, defence, faults = train.attack, train.defence, train.faults
@@ -266,7 +266,7 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for name, options in spec.methods.items():
         build, hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
-        method = exposed(build, spec.train, place.population)(hyper, 0)
+        method = wrap_method(build, spec.train, place.population)(hyper, 0)
         # A method that does not fit the model or the labels (a split that leaves nothing to share, no single answer to
         # remember) says so when it opens its state, or when a client enrolls.
         params = jax.eval_shape(place.model.init, jax.random.key(0))

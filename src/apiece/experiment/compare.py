@@ -34,7 +34,11 @@ FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The result: the record (as in record.json), where it lies, and every trial's outcome."""
+    """The result: the record (as in record.json), where it lies, and every trial's outcome.
+
+    >>> [field.name for field in dataclasses.fields(Comparison)]
+    ['record', 'folder', 'trials', 'place']
+    """
 
     record: Record
     folder: Path
@@ -61,7 +65,12 @@ class Comparison:
 
 
 def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, fresh: bool = True) -> Comparison:
-    """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written."""
+    """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written.
+
+    >>> try: run_spec(make_spec({"data": {"source": "digit"}}), Path("never-made"))
+    ... except UserError as error: print(str(error).rpartition("; ")[2], Path("never-made").exists())
+    did you mean 'digits'? False
+    """
     place = setup.check(spec)
     if fresh:
         files.make_folder(out)

@@ -21,7 +21,13 @@ from apiece.protocol import Method, Personal
 
 
 class Fit:
-    """A trained method: every client's model, what it cost, and room for new clients."""
+    """A trained method: every client's model, what it cost, and room for new clients.
+
+    >>> from apiece.data import digits
+    >>> result = fit("fed_avg", federation=digits(clients=4), rounds=1)
+    >>> result.costs["rounds"], result.predict("3", np.zeros((2, 64), np.uint8)).shape
+    (1, (2, 10))
+    """
 
     def __init__(
         self, engine: Engine, place: setup.Arena, run: RunState, curve: Curve, costs: dict[str, float]

@@ -209,7 +209,11 @@ class Ranking(Entry):
 
 
 class Record(Entry):
-    """All that a comparison found: what record.json holds."""
+    """All that a comparison found: what record.json holds.
+
+    >>> "ranking" in Record.model_fields
+    True
+    """
 
     format: int
     """Of this file; raised when a key goes or changes its meaning, not when one is added."""

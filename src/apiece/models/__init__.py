@@ -1,6 +1,6 @@
 """The models used, each an init/apply pair with named parameters; and what a model is trained and judged by."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apiece.models.adapter import adapted
 from apiece.models.catalog import MODELS, named_model
@@ -12,6 +12,9 @@ from apiece.models.pretrain import features, pretrained
 from apiece.models.resnet import resnet18
 from apiece.models.sequence import char_lstm, text_lstm, transformer
 
+if TYPE_CHECKING:
+    from apiece.models.torch.module import from_torch, load_params, save_state_dict, state_dict_of
+
 # fmt: off
 __all__ = [
     "Model", "linear", "mlp", "quadratic", "softmax",
@@ -19,6 +22,7 @@ __all__ = [
     "char_lstm", "text_lstm", "transformer",
     "MODELS", "named_model", "adapted",
     "accept", "from_equinox", "from_flax", "has_plain_convolution",
+    "from_torch", "state_dict_of", "save_state_dict", "load_params",
     "Objective", "objective", "features", "pretrained",
 ]
 

@@ -3,6 +3,8 @@
 Raising inside the call would leave the other devices waiting for it forever.
 """
 
+__all__ = ["raise_failures"]
+
 _noted: list[Exception] = []
 
 

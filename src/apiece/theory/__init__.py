@@ -1,8 +1,31 @@
 """What theory predicts: pure NumPy in float64, the equation and its assumptions in each docstring."""
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from apiece.theory import (
+        all_for_all,
+        asymptotics,
+        clup,
+        crossovers,
+        ffgg,
+        finite,
+        linear,
+        printed,
+        risk,
+        self_fl,
+        spectrum,
+    )
+
+# fmt: off
+__all__ = [
+    "asymptotics", "risk", "crossovers", "finite", "spectrum", "printed", "linear",
+    "clup", "self_fl", "all_for_all", "ffgg",
+]
+# fmt: on
 
 
 def plain(value: Any) -> Any:
@@ -12,3 +35,10 @@ def plain(value: Any) -> Any:
     (2.0, (1,))
     """
     return float(value) if np.ndim(value) == 0 else np.asarray(value)
+
+
+def __getattr__(name: str) -> Any:
+    """A line of theory, loaded when first used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'apiece.theory' has no attribute '{name}'")
+    return importlib.import_module(f"apiece.theory.{name}")

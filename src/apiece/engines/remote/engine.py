@@ -40,6 +40,15 @@ class Remote(Engine):
     Args:
         build, x, y, offsets, held_out, population, weights, stateless: as for a simulation.
         participation: who takes part. faults: who then fails to.
+
+    >>> import jax.numpy as jnp
+    >>> from apiece.methods import fed_avg
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2).sum() / batch.weight.sum() / 2
+    >>> y = np.array([0.0, 3.0, 3.0], np.float32)  # a client of one example, and one of two
+    >>> engine = Remote(lambda hyper, round: fed_avg(loss, batch=0), y, y, np.array([0, 1, 3]))
+    >>> run = engine.advance(engine.start(lambda key: jnp.zeros(()), seed=0), rounds=10)
+    >>> round(float(run.server), 3), run.refused
+    (2.0, 0)
     """
 
     def __init__(

@@ -55,6 +55,17 @@ class Asynchronous(Simulation):
     Args:
         build, x, y, offsets, population, weights, stateless, mode, devices: as for every `Simulation`.
         arrivals: when replies come: `Speeds`, `Delays` or `Recorded`. block: steps a compiled call, at most.
+
+    >>> from apiece.engines.world.arrivals import Speeds
+    >>> import jax.numpy as jnp
+    >>> from apiece.methods import fed_avg
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2).sum() / batch.weight.sum() / 2
+    >>> y = np.array([0.0, 3.0, 3.0], np.float32)  # a client of one example, and one of two
+    >>> here = lambda hyper, round: fed_avg(loss, batch=0), y, y, np.array([0, 1, 3])
+    >>> engine = Asynchronous(*here, arrivals=Speeds(active=2))
+    >>> run = engine.advance(engine.start(lambda key: jnp.zeros(()), seed=0), rounds=9)
+    >>> run.round, int(engine.visited(run).sum())  # one reply is on its way
+    (9, 10)
     """
 
     def __init__(

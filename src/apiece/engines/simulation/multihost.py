@@ -18,6 +18,10 @@ def join(coordinator: str, processes: int, process: int, wait: int = WAIT) -> in
 
     Args:
         coordinator: "host:port" of process 0, the same for all. wait: seconds after which the others are given up.
+
+    >>> try: join("10.0.0.1:7654", processes=2, process=2)
+    ... except UserError as error: print(error)
+    process 2 of 2: processes are numbered from 0 to 1
     """
     if not 0 <= process < processes:
         raise UserError(f"process {process} of {processes}: processes are numbered from 0 to {processes - 1}")

@@ -32,6 +32,15 @@ class Vectorized(Simulation):
         build, x, y, offsets, population, weights, stateless, mode, devices: as for every `Simulation`.
         participation: who takes part. faults: who then fails to. block: rounds a compiled call, or fewer if
             the states that so many rounds touch are large.
+
+    >>> import jax.numpy as jnp
+    >>> from apiece.methods import fed_avg
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2).sum() / batch.weight.sum() / 2
+    >>> y = np.array([0.0, 3.0, 3.0], np.float32)  # a client of one example, and one of two
+    >>> engine = Vectorized(lambda hyper, round: fed_avg(loss, batch=0), y, y, np.array([0, 1, 3]))
+    >>> run = engine.advance(engine.start(lambda key: jnp.zeros(()), seed=0), rounds=50)
+    >>> round(float(run.server), 3)
+    2.0
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def _without_noise(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_noise(one) for one in value]
     if not isinstance(value, dict):
-        return value
+        return value.partition("\n\n>>>")[0] if isinstance(value, str) else value  # a text without its example
     noise = [key for key in value if (key == "title" and isinstance(value[key], str))
              or (key == "additionalProperties" and value[key] is True)]  # fmt: skip
     return {key: _without_noise(inner) for key, inner in value.items() if key not in noise}
