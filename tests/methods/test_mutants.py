@@ -17,7 +17,7 @@ import test_partial
 from apiece import tree
 from apiece.aggregate import mean
 from apiece.client.descend import descend, toward
-from apiece.methods import apfl, ditto, fed_avg, fed_per, partial, scaffold
+from apiece.methods import apfl, ditto, fed_avg, fed_per, partial, scaffold, self_fl
 from apiece.split import divide, join, under
 from apiece.testing import CHECKS, check_method
 
@@ -181,6 +181,13 @@ def test_a_mutant_is_found(name):
     factory, line, words = FOUND[name]
     with pytest.raises(AssertionError, match=f"line {line} of the contract is broken.*{words}"):
         check_method(factory, engines=(), checks=BY_HAND)
+
+
+def test_a_reply_that_cannot_be_an_update_is_declared():
+    asked = dict(engines=(), checks=["a_reply_is_an_update"])
+    assert check_method(self_fl, **asked)
+    with pytest.raises(AssertionError, match=r"line 4 .*reply\.model.* in a line that begins with `Late:`"):
+        check_method(lambda loss, *, population, batch: self_fl(loss, population=population, batch=batch), **asked)
 
 
 # What the contract cannot find, because the mutant is a sound method, only another one: and the test that does.
