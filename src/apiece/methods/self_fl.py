@@ -105,6 +105,8 @@ def self_fl(
 
     Solves: the estimation of theta_m from z_m ~ N(theta_m, s_m), theta_m ~ N(theta_0, s0), nothing known of theta_0.
     Sent: x and three numbers down; q_m, s_m and z_m up (no z_m with "welford" or known variances, unless augmented).
+    Late: q_m and z_m are models, not updates: they estimate what is the client's own, which does not age as x moves on;
+      their mean stands for x, so a late q_m pulls x back to where it was.
     Kept: q_m, z_m, s_m by the client (with "welford" the mean of its models); a table of the s_m, the mean of the z_m
       and, with `clusters`, a model of each by the server.
     Forgetting: z_m and s_m are found anew each round, which is dear; the start is x unless augmented. With "welford"
