@@ -40,13 +40,15 @@ class Bench:
     ) -> None:
         self.method, self.options, self.plan = method, dict(options), plan
         build, self.hyper = bind(method, place.objective.loss, self.options, None, place.population, place.model)
-        self.place = place.judged_by(build(self.hyper, 0).predict)
+        self._predict = build(self.hyper, 0).predict
+        self.place = place.judged_by(self._predict)
+        self._trained_on = place  # parameters are trained by the model's own loss, however clients predict
         self._shared = {} if engines is None else engines
         self._here: Engines = {}
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""
-        every, place = {**self.options, **options}, self.place
+        every, place = {**self.options, **options}, self._trained_on
         traced = {name: float(value) for name, value in every.items() if name in self.hyper}
         hyper = self.hyper | traced
         fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
@@ -89,7 +91,7 @@ class Bench:
         place = self.place
         if other is not None:
             assert isinstance(engine, Simulation)  # the others cannot be moved
-            place, engine = other, engine.moved(other.x, other.y, other.offsets, other.splits)
+            place, engine = other.judged_by(self._predict), engine.moved(other.x, other.y, other.offsets, other.splits)
         run, curve, seconds = train(engine, place, hyper, seed, self.plan, keep=keep, tick=tick)
         judged, arrays = judge(engine, place, run)
         spent = {**(engine.costs(run) if costs else {}), "seconds": seconds}
