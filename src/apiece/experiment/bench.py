@@ -42,13 +42,12 @@ class Bench:
         build, self.hyper = bind(method, place.objective.loss, self.options, None, place.population, place.model)
         self._predict = build(self.hyper, 0).predict
         self.place = place.judged_by(self._predict)
-        self._trained_on = place  # parameters are trained by the model's own loss, however clients predict
         self._shared = {} if engines is None else engines
         self._here: Engines = {}
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""
-        every, place = {**self.options, **options}, self._trained_on
+        every, place = {**self.options, **options}, self.place
         traced = {name: float(value) for name, value in every.items() if name in self.hyper}
         hyper = self.hyper | traced
         fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
