@@ -40,7 +40,8 @@ class Bench:
     ) -> None:
         self.method, self.options, self.plan = method, dict(options), plan
         build, self.hyper = bind(method, place.objective.loss, self.options, None, place.population, place.model)
-        self.place = place.judged_by(build(self.hyper, 0).predict)
+        self._predict = build(self.hyper, 0).predict
+        self.place = place.judged_by(self._predict)
         self._shared = {} if engines is None else engines
         self._here: Engines = {}
 
@@ -89,7 +90,7 @@ class Bench:
         place = self.place
         if other is not None:
             assert isinstance(engine, Simulation)  # the others cannot be moved
-            place, engine = other, engine.moved(other.x, other.y, other.offsets, other.splits)
+            place, engine = other.judged_by(self._predict), engine.moved(other.x, other.y, other.offsets, other.splits)
         run, curve, seconds = train(engine, place, hyper, seed, self.plan, keep=keep, tick=tick)
         judged, arrays = judge(engine, place, run)
         spent = {**(engine.costs(run) if costs else {}), "seconds": seconds}
