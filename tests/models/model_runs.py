@@ -154,18 +154,25 @@ NORMED = ("resnet18", "transformer", "flax", "torch")
 PRIVATE = {"linear": "b", "softmax": "b", "adapted": "adapter"}  # models of one layer have no other to share
 
 
+def parts_asked(method):
+    """The words for a method's private part; None if it takes models whole."""
+    return CATALOG.defaults(method).get("private")
+
+
 def fits(model, method):
     """Whether a model has the parts that a method asks for, and the answers."""
     if method == "knn_per":
         return (MODELS | FOREIGN)[model][2] in ("classification", "regression")
-    private = CATALOG.defaults(method).get("private")
+    private = parts_asked(method)
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 
 
 def rotation(models, methods=tuple(CATALOG)):
     """(model, method) pairs: every method once, with the fitting model that was taken least so far."""
     taken, pairs = dict.fromkeys(models, 0), []
-    for method in sorted(methods, key=lambda method: sum(fits(model, method) for model in models)):
+    choice = lambda method: sum(fits(model, method) for model in models)
+    # Those that ask for parts of a model choose first, the pickiest of all.
+    for method in sorted(methods, key=lambda method: choice(method) if parts_asked(method) else len(models)):
         model = min((model for model in models if fits(model, method)), key=lambda model: taken[model])
         taken[model] += 1
         pairs.append((model, method))
