@@ -57,7 +57,7 @@ class Timed:
         fixed = {"steps": W1.steps, "batch": W1.batch, "lr": W1.lr}
         known = CATALOG.options(name)
         options = {option: value for option, value in fixed.items() if option in known} | OWN.get(name, {})
-        build, hyper = bind(name, loss if evaluated is None else reporting, options, population=W1.clients)
+        build, hyper = bind(name, loss if evaluated is None else reporting, options, population=W1.clients, model=model)
         offsets = np.arange(W1.clients + 1) * W1.examples
         self.engine = Vectorized(
             build, data.x, data.y, offsets, participation=Participation(size=W1.cohort), block=rounds

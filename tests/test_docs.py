@@ -45,7 +45,7 @@ def test_the_schema_of_the_record_is_what_its_types_say():
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_method_says_what_it_solves_sends_keeps_and_proves(name):
     told = facts(inspect.getdoc(CATALOG[name]))
-    assert list(told) == list(FACTS) and all(told.values())
+    assert [label for label in told if label != "Late"] == list(FACTS) and all(told.values())
 
 
 def public():

@@ -10,21 +10,24 @@ The contract. Each line is a test that every method of the catalog passes on eve
 1. Pure functions of pytrees of arrays; a state comes out with the structure, shapes and dtypes it went in with.
    Hyper-parameters are keyword-only arguments of the factory and may be traced.
 2. A client function sees its own state, one message and its own data; a server function sees no data and no client
-   state. Message and reply are the only channel.
+   state. Message and reply are the only channel. What an option `private` names stays with the client.
 3. The server's randomness is spent in `init` and `merge`. A client's key comes from who and when
-   (`fold_in(fold_in(key, round), i)`), never from order.
-4. A reply is an update (a difference, a gradient) where it can be, so that it still means something when late.
+   (`fold_in(fold_in(key, round), i)`), never from order. A key is used once.
+4. A reply is an update (a difference, a gradient) of all that is shared, where it can be, so that it still means
+   something when late. A method whose reply cannot be one says so in its docstring, in a line that begins with `Late:`.
 5. Rows beyond a client's size are never read; replies of weight 0 never matter.
 6. Permuting the cohort changes nothing but rounding.
-7. Forgetting is legal: an engine may re-enroll a client each round.
+7. Forgetting is legal: an engine may re-enroll a client each round. What is kept is of use: replies or models depend
+   on it.
 8. `params` in `enroll` is the initial model, which every party builds from the spec and the seed; it is never sent.
 9. A client's state is committed when its reply counted. A reply that was late, lost or refused leaves the client as it
    was before (without memory, if it had none), so that server and client never have different pasts. What is the
    client's own progress, and nobody else's, a method may keep all the same: `keep(before, after)`.
 
 Three more functions are optional. `predict(apply, personal, x)` says how a client predicts, where its personal model is
-more than the parameters of one model (a mixture, a memory beside a model). `keep` is in line 9. `merge_counted` is
-`merge` for a method, or a wrapper, that refuses replies: it tells as well whose replies counted.
+more than the parameters of one model (a mixture, a memory beside a model); what it needs, traced hyper-parameters too,
+is in the personal model, which is all that is saved. `keep` is in line 9. `merge_counted` is `merge` for a method, or a
+wrapper, that refuses replies: it tells as well whose replies counted.
 
 The smallest complete method, one gradient step averaged, run by hand for one round of two clients:
 

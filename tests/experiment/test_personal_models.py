@@ -80,3 +80,10 @@ def test_an_objective_of_ones_own_cannot_judge_them(found):
 
     with pytest.raises(UserError, match="this method predicts in a way of its own"):
         fit("knn_per", federation=federation(), rounds=1, objective=Objective(lambda params, batch, key: 0.0, mine))
+
+
+def test_a_method_that_does_not_fit_the_labels_is_refused_before_anything_is_written(tmp_path):
+    bowls = {"data": {"source": "quadratics"}, "methods": {"knn_per": {}}, "tune": 1, "seeds": [0], "baselines": False}
+    with pytest.raises(UserError, match="'knn_per' mixes the class or the numbers of an example"):
+        run(bowls, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

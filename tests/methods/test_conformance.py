@@ -2,26 +2,18 @@
 
 from functools import lru_cache
 
-import jax
 import pytest
 
 from apiece.methods import CATALOG
 from apiece.testing import CHECKS, Case, run_check
 
+pytestmark = pytest.mark.usefixtures("compiled_in_haste")
 PRODUCT = [
     pytest.param(name, engine, check, id=f"{name}-{engine}-{check}")
     for name in CATALOG
     for check in CHECKS
     for engine in CHECKS[check].engines
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_in_haste():
-    """Thousands of tiny programs run once each: most of their time is that of the compiler."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @lru_cache(maxsize=2)  # a method after the other: kept programs make every garbage collection slower

@@ -51,8 +51,8 @@ def test_classes_follow_the_golden_program(name, neighbours):
     see = (lambda x: x) if name == "softmax" else lambda x: np.asarray(model.features(params, jnp.array(x)))
     memory, labels = see(X[OTHERS : OTHERS + OWN]), Y[OTHERS : OTHERS + OWN]
     logits = np.asarray(model.apply(params, jnp.array(QUERIES)))
-    expected = golden.classes(see(QUERIES), logits, memory, labels, neighbours, 0.3)
-    close(np.exp(said(model, params, mine(), mix=0.3, neighbours=neighbours)), expected)
+    expected = golden.classes(see(QUERIES), logits, memory, labels, neighbours, 0.3, 2.5)
+    close(np.exp(said(model, params, mine(), mix=0.3, neighbours=neighbours, scale=2.5)), expected)
 
 
 @pytest.mark.usefixtures("x64")
@@ -63,16 +63,16 @@ def test_numbers_follow_the_golden_program(outputs):
     targets = RNG.normal(size=(len(X), outputs)) if outputs > 1 else RNG.normal(size=len(X))
     own = slice(OTHERS, OTHERS + OWN)
     expected = golden.numbers(
-        QUERIES, np.asarray(model.apply(params, jnp.array(QUERIES))), X[own], targets[own], 4, 0.3
+        QUERIES, np.asarray(model.apply(params, jnp.array(QUERIES))), X[own], targets[own], 4, 0.3, 2.5
     )
-    close(said(model, params, mine(targets), mix=0.3, neighbours=4), expected)
+    close(said(model, params, mine(targets), mix=0.3, neighbours=4, scale=2.5), expected)
 
 
 @pytest.mark.usefixtures("x64")
 def test_neighbours_alone_are_those_of_scikit_learn():
     model, params = started("softmax")
     own = slice(OTHERS, OTHERS + OWN)
-    by_distance = lambda distances: np.exp(-(distances**2) / 4)
+    by_distance = lambda distances: np.exp(-(distances**2))
     theirs = KNeighborsClassifier(5, weights=by_distance).fit(X[own], Y[own]).predict_proba(QUERIES)
     close(np.exp(said(model, params, mine(), mix=1.0, neighbours=5)), theirs)
 

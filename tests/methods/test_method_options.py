@@ -49,7 +49,7 @@ BOUNDS = {
     "a whole number from 1": "alone_steps epochs groups l_default l_max neighbours patience prox_steps refits "
     "steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
-    "above 0": "apart beta convexity eps gamma lr noise p prox_lr server_lr smoothness tune_lr",
+    "above 0": "apart beta convexity eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
     "at least 0": "beta1 beta2 decay improvement inner_lr lam radius spread tau tune_lam validation",
     "from 0 to 1": "mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights augmented bias clusters coins grid mixture order private "

@@ -11,6 +11,7 @@ from apiece import tree
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import CATALOG
+from apiece.methods.knn_per import Memory
 from apiece.models import (
     adapted,
     char_lstm,
@@ -154,7 +155,9 @@ PRIVATE = {"linear": "b", "softmax": "b", "adapted": "adapter"}  # models of one
 
 
 def fits(model, method):
-    """Whether a model has the parts that a method asks for."""
+    """Whether a model has the parts that a method asks for, and the answers."""
+    if method == "knn_per":
+        return (MODELS | FOREIGN)[model][2] in ("classification", "regression")
     private = CATALOG.defaults(method).get("private")
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 
@@ -167,6 +170,11 @@ def rotation(models, methods=tuple(CATALOG)):
         taken[model] += 1
         pairs.append((model, method))
     return pairs
+
+
+def parameters(model):
+    """Those of the shared model, where a personal one is more."""
+    return model.params if isinstance(model, Memory) else model
 
 
 @cache
@@ -192,7 +200,8 @@ class Setting:
             options["private"] = known["private"].replace("output", PRIVATE[self.name])
         if method == "maml_fl":
             options["order"] = "exact"  # with second derivatives
-        return lambda hyper, round: CATALOG[method](loss or self.objective.loss, **options)
+        given = {"model": self.model} if CATALOG.takes(method, "model") else {}
+        return lambda hyper, round: CATALOG[method](loss or self.objective.loss, **given, **options)
 
     def vectorized(self, method):
         """Every client's model after a few rounds."""
@@ -206,7 +215,7 @@ class Setting:
         state = engine.advance(engine.start(lambda key: self.params, 0), ROUNDS)
         models = engine.personal(state, np.arange(len(SIZES)))
         raise_failures()
-        return models
+        return parameters(models)
 
     def shapes(self, method):
         """(what goes into a round, what comes out): states and models by their shapes alone."""
@@ -220,7 +229,7 @@ class Setting:
             two = jnp.arange(len(SIZES))
             cohort = Cohort(two, jnp.array(SIZES, jnp.float32), 0 * two, jnp.int32(len(SIZES)))
             merged = made.merge(server, tree.stack([reply] * len(SIZES)), cohort, key)
-            return (server, client, params), (merged, after, made.personal(after, message, data, key))
+            return (server, client, params), (merged, after, parameters(made.personal(after, message, data, key)))
 
         data = Data(jnp.array(self.x), jnp.array(self.y), jnp.int32(0), jnp.int32(SIZES[0]), max(SIZES))
         return jax.eval_shape(one_round, self.params, data, jax.random.key(0))

@@ -109,7 +109,7 @@ class Engine(abc.ABC):
         """How many visits each client has made so far."""
 
     @abc.abstractmethod
-    def place(self, values: Tree) -> Tree:
+    def take_in(self, values: Tree) -> Tree:
         """Values from a file where this engine keeps a server's state."""
 
     def personal(self, run: RunState, ids: np.ndarray, group: int | None = None) -> Personal:
@@ -174,8 +174,8 @@ class Engine(abc.ABC):
                     commit_rows(leaf, known[some], get(name, some.start, some.stop))
             fresh.known[known] = True
             arrays = {name: get(name) for name in names if not name.startswith("rows")}
-        server = self.place(files.rebuild_tree("server", fresh.server, arrays))
-        flight = self.place(files.rebuild_tree("flight", fresh.flight, arrays))
+        server = self.take_in(files.rebuild_tree("server", fresh.server, arrays))
+        flight = self.take_in(files.rebuild_tree("flight", fresh.flight, arrays))
         return dataclasses.replace(fresh, server=server, flight=flight, **about.pop("run")), about
 
 

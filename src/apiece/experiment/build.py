@@ -11,7 +11,7 @@ import numpy as np
 from apiece.aggregate import rule
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
-from apiece.engines.contact import Build
+from apiece.engines.contact import Build, model_shapes
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
@@ -267,6 +267,8 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
     for name, options in spec.methods.items():
         build, hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
         method = wrap_method(build, spec.train, place.population)(hyper, 0)
-        # A method that does not fit the model (a split that leaves nothing to share) says so when it opens its state.
-        jax.eval_shape(lambda key, method=method: method.init(place.model.init(key), key), jax.random.key(0))
+        # A method that does not fit the model or the labels (a split that leaves nothing to share, no single answer to
+        # remember) says so when it opens its state, or when a client enrolls.
+        params = jax.eval_shape(place.model.init, jax.random.key(0))
+        model_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
     return place

@@ -64,7 +64,7 @@ class Comparison:
         return files.rebuild_tree("personal", like, mine)
 
 
-def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, fresh: bool = True) -> Comparison:
+def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
     """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written.
 
     >>> try: run_spec(make_spec({"data": {"source": "digit"}}), Path("never-made"))
@@ -72,8 +72,11 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
     did you mean 'digits'? False
     """
     place = setup.check(spec)
-    if fresh:
-        files.make_folder(out)
+    files.make_folder(out)
+    return _begin(spec, place, out, watch)
+
+
+def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     resolved = spec.model_dump()
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
@@ -274,8 +277,8 @@ def compare(
         "tune": tune,
     }
     if isinstance(data, Federation):
-        setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
+        place = setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         files.make_folder(out)
-        source = str(data.save(RunFolder(out).federation))
-        return run_spec(make_spec({**given, "data": {"source": source}}, "compare"), out, watch, fresh=False)
+        saved = {"source": str(data.save(RunFolder(out).federation))}
+        return _begin(make_spec({**given, "data": saved}, "compare"), place, out, watch)
     return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)

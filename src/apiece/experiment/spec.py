@@ -14,13 +14,13 @@ from apiece.models import MODELS
 BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
 
 
-class Part(pydantic.BaseModel):
+class SpecTable(pydantic.BaseModel):
     """A table of the spec: unknown keys are errors, values are checked and never guessed."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class DataSpec(Part):
+class DataSpec(SpecTable):
     """Which federation: a source by name, a saved federation, or the user's own file or folder."""
 
     source: str = "digits"
@@ -29,7 +29,7 @@ class DataSpec(Part):
     seed: int = pydantic.Field(0, ge=0)
 
 
-class ModelSpec(Part):
+class ModelSpec(SpecTable):
     """Which model of `apiece.models`, and its options; "auto" is softmax, linear regression or an LSTM, by the task.
 
     "package.module:function" is a model of one's own: a function of (shape, outputs), or of (tokens, outputs).
@@ -49,7 +49,7 @@ class ModelSpec(Part):
         return name
 
 
-class PaceSpec(Part):
+class PaceSpec(SpecTable):
     """How long clients take; see `apiece.engines.world.pace.Pace`."""
 
     law: Literal["equal", "lognormal", "zipf", "given"] = "equal"
@@ -58,7 +58,7 @@ class PaceSpec(Part):
     jitter: Literal["none", "exponential"] = "none"
 
 
-class ArrivalsSpec(Part):
+class ArrivalsSpec(SpecTable):
     """Nobody waits: so many clients at work, replies merged as they come. A round is then a merge."""
 
     active: int = pydantic.Field(10, ge=1)
@@ -67,7 +67,7 @@ class ArrivalsSpec(Part):
     pace: PaceSpec = pydantic.Field(default_factory=lambda: PaceSpec.model_validate({"jitter": "exponential"}))
 
 
-class FaultsSpec(Part):
+class FaultsSpec(SpecTable):
     """What goes wrong in rounds: drop-outs; stragglers past a deadline, or after a quorum; replies that are broken."""
 
     dropout: float = pydantic.Field(0.0, ge=0, lt=1)
@@ -78,7 +78,7 @@ class FaultsSpec(Part):
     pace: PaceSpec = pydantic.Field(default_factory=lambda: PaceSpec.model_validate({}))
 
 
-class AvailabilitySpec(Part):
+class AvailabilitySpec(SpecTable):
     """When clients are there to be sampled."""
 
     pattern: Literal["always", "daily", "random"] = "always"
@@ -86,7 +86,7 @@ class AvailabilitySpec(Part):
     period: int = pydantic.Field(24, ge=1)
 
 
-class AttackSpec(Part):
+class AttackSpec(SpecTable):
     """Some clients are Byzantine, in simulation: which attack, and who; see `apiece.wrap.attacks`."""
 
     name: str
@@ -95,7 +95,7 @@ class AttackSpec(Part):
     options: dict[str, Any] = {}
 
 
-class DefenceSpec(Part):
+class DefenceSpec(SpecTable):
     """What the server does about it: a robust rule in place of the mean, and replies refused; see `apiece.wrap`."""
 
     rule: str | None = None
@@ -103,7 +103,7 @@ class DefenceSpec(Part):
     most: float | None = pydantic.Field(None, gt=0)
 
 
-class TrainSpec(Part):
+class TrainSpec(SpecTable):
     """How a run goes: rounds, who takes part, the schedule, when to look.
 
     `engine`: "vectorized" runs everybody in compiled blocks; "remote" sends every message and reply as bytes, client by
@@ -138,7 +138,7 @@ class TrainSpec(Part):
         return name
 
 
-class Spec(Part):
+class Spec(SpecTable):
     """A whole experiment.
 
     >>> Spec(methods={"ditto": {"lam": 1.0}}).methods

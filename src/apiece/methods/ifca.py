@@ -25,14 +25,14 @@ def ifca(
 ) -> Method:
     """A model for each of a few groups of clients; who belongs to which is found on the way.
 
-    Client: j = argmin_k L_i(x_k) over its training examples; then FedAvg's work, from y = x_j.
-    Server: x_k <- x_k + server_lr sum_i p_i (y_i - x_k) over the clients that chose k; whom nobody chose stays.
+    Client: k = argmin_j L_i(x_j) over its training examples; then FedAvg's work, from y = x_k.
+    Server: x_k <- x_k + server_lr sum_i p_i (y_i - x_k) over the clients that chose k; a model that nobody chose stays.
     Start: x_k = x + apart s (n_k - mean n), n_k standard normal, and s, leaf by leaf, how far the initial model's
     numbers scatter (1 where they do not: a layer that starts at zero). groups = 1 is FedAvg, to the last digit.
 
-    Solves: min over x_1 ... x_k of sum_i p_i min_k L_i(x_k): k-means, of models. Which of its local optima, the start
-      decides, and a group may end up empty: try other seeds, or another `apart`.
-    Sent: all k models down; y - x_j and one number a group, which says j, up.
+    Solves: min over all x_k of sum_i p_i min_k L_i(x_k), which is k-means, of models: the start decides in which local
+      optimum it ends, and a group may stay empty. Then other seeds help, or another `apart`.
+    Sent: all x_k down; y - x_k and a number for each group, which say k, up.
     Kept: nothing.
     Forgetting: the same; nothing is kept.
     Guarantee: synchronous, one step a round, strongly convex losses, groups well apart, and a start within reach of
@@ -40,7 +40,7 @@ def ifca(
     Reference: Ghosh, Chung, Yin, Ramchandran 2020 (An efficient framework for clustered federated learning).
 
     Args:
-        groups: how many models, k. apart: how far from one another they start.
+        groups: how many models there are. apart: how far from one another they start.
         steps, epochs, lr, batch, server_lr: FedAvg's.
 
     >>> method = ifca(lambda w, batch, key: ((w - batch.y) ** 2 * batch.weight).sum() / batch.weight.sum())
@@ -57,9 +57,9 @@ def ifca(
         return jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses))  # a model that diverged suits nobody
 
     def local(client: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
-        j = choose(x, data, key)
-        client, update = base.local(client, tree.take(x, j), data, key)
-        return client, (jax.nn.one_hot(j, groups, dtype=jnp.float32), update)
+        k = choose(x, data, key)
+        client, update = base.local(client, tree.take(x, k), data, key)
+        return client, (jax.nn.one_hot(k, groups, dtype=jnp.float32), update)
 
     def merge(x: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
         chosen, updates = replies

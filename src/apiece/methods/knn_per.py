@@ -14,7 +14,7 @@ from apiece.registry import FromZero, Passes, Positive, StepSize, TunedShare
 
 
 class Memory(NamedTuple):
-    """A client's personal model: the shared one, what it sees of the client's training examples, and their share.
+    """A client's personal model: the shared one, what it sees of the client's training examples, and how both mix.
 
     A row of weight 0 holds no example. Whatever a prediction needs is here, so that a saved model is whole.
     """
@@ -24,6 +24,7 @@ class Memory(NamedTuple):
     labels: jax.Array  # [rows]: classes; or [rows, ...]: numbers
     weight: jax.Array  # [rows]
     mix: jax.Array
+    scale: jax.Array
 
 
 def knn_per(
@@ -32,6 +33,7 @@ def knn_per(
     model: Any,
     mix: TunedShare = 0.5,
     neighbours: int = 10,
+    scale: Positive = 1.0,
     steps: Tree = 20,
     epochs: Passes | None = None,
     lr: StepSize = 0.1,
@@ -41,22 +43,23 @@ def knn_per(
     """The shared model, corrected by the client's own examples that are most like the one at hand.
 
     Client and server train x as FedAvg. A client then predicts by mix q + (1 - mix) p: p is what the model says, and
-    q(y) is proportional to the sum of exp(-|f - f_j|^2 / d) over those of the `neighbours` nearest of its training
-    examples whose label is y; f, in d dimensions, is what the model's last layer sees of an example
-    (`model.features`), or the example itself, flattened, if the model does not tell or has no other layer.
+    q(y) is proportional to the sum of exp(-|f - f_j|^2 / scale) over those of the `neighbours` nearest of its training
+    examples whose label is y; f is what the model's last layer sees of an example (`model.features`), or the example
+    itself, flattened, if the model does not tell or has no other layer (pictures then count from 0 to 1).
     So for classes, whose probabilities p and q are; of numbers, q is the neighbours' mean with the same weights.
     mix = 0 is FedAvg, mix = 1 k nearest neighbours.
 
     Solves: FedAvg's problem for x; beside it nothing is trained.
     Sent: x down, y - x up.
-    Kept: nothing. The model in use holds the client's own training examples, as features: its file is as private.
+    Kept: nothing. The personal model holds the client's training examples, as features: it is as private as they are.
     Forgetting: the same; nothing is kept.
-    Guarantee: FedAvg's for x; the risk of the mixture is bounded for classes that change smoothly over the features.
-    Reference: Marfoq, Neglia, Vidal, Kameni 2022 (Personalized federated learning through local memorization).
+    Guarantee: FedAvg's for x; the risk of the mixture is bounded where the classes' chances are Lipschitz in f.
+    Reference: Marfoq et al. 2022 (Personalized federated learning through local memorization).
 
     Args:
         model: the model that is trained; given by whoever runs the method. mix: the share of the neighbours.
-        neighbours: how many are looked at. steps, epochs, lr, batch, server_lr: FedAvg's.
+        neighbours: how many are looked at. scale: of squared distances; the authors' programs take as many as there are
+        features. steps, epochs, lr, batch, server_lr: FedAvg's.
 
     >>> from apiece.models import softmax
     >>> model = softmax((2,), 3)
@@ -90,7 +93,7 @@ def knn_per(
         chunks = lax.map(remember, jnp.arange(-(-rows // most)))
         memory = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:rows], chunks)
         features, labels, weight = memory
-        return Memory(x, features, labels, weight, jnp.asarray(mix, features.dtype))
+        return Memory(x, features, labels, weight, *(jnp.asarray(number, features.dtype) for number in (mix, scale)))
 
     def predict(apply: Apply, memory: Memory, x: Tree) -> jax.Array:
         outputs = apply(memory.params, x)
@@ -111,14 +114,15 @@ def knn_per(
 def nearest(memory: Memory, features: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """(weights that sum to 1, rows), both [batch, count], of the nearest examples of a memory, the nearest first.
 
-    >>> memory = Memory((), jnp.array([[0.0], [3.0], [1.0]]), jnp.arange(3), jnp.array([1.0, 1.0, 0.0]), jnp.array(0.5))
+    >>> rows, half = (jnp.array([[0.0], [3.0], [1.0]]), jnp.arange(3), jnp.array([1.0, 1.0, 0.0])), jnp.array(0.5)
+    >>> memory = Memory((), *rows, mix=half, scale=half)
     >>> nearest(memory, jnp.array([[2.0]]), 5)[1].tolist()
     [[1, 0, 2]]
     """
     product = jnp.matmul(features, memory.features.T, precision="highest")
     length = lambda rows: jnp.sum(rows * rows, axis=1)
     squared = jnp.maximum(length(features)[:, None] + length(memory.features) - 2 * product, 0)
-    near = jnp.where(memory.weight > 0, -squared / features.shape[1], -jnp.inf)
+    near = jnp.where(memory.weight > 0, -squared / memory.scale, -jnp.inf)
     near, which = lax.top_k(near, min(count, near.shape[1]))
     return jnp.where(near > -jnp.inf, jax.nn.softmax(near), 0), which
 

@@ -20,7 +20,7 @@ ESTIMATORS = ("bootstrap", "sandwich", "welford")
 ROUNDING = 1e-6  # less than this part of all precisions is what rounding leaves to a client that is alone
 
 
-class Table(NamedTuple):
+class Register(NamedTuple):
     """The server's state.
 
     `variances`: what every client last reported, 0 for nothing yet; `total`: the sum of all precisions; `optima`: the
@@ -105,6 +105,8 @@ def self_fl(
 
     Solves: the estimation of theta_m from z_m ~ N(theta_m, s_m), theta_m ~ N(theta_0, s0), nothing known of theta_0.
     Sent: x and three numbers down; q_m, s_m and z_m up (no z_m with "welford" or known variances, unless augmented).
+    Late: q_m and z_m are models, not updates: they estimate what is the client's own, which does not age as x moves on;
+      their mean stands for x, so a late q_m pulls x back to where it was.
     Kept: q_m, z_m, s_m by the client (with "welford" the mean of its models); a table of the s_m, the mean of the z_m
       and, with `clusters`, a model of each by the server.
     Forgetting: z_m and s_m are found anew each round, which is dear; the start is x unless augmented. With "welford"
@@ -142,7 +144,7 @@ def self_fl(
         table = jnp.asarray(known if len(known) else np.zeros(population), number)
         between = jnp.asarray(spread if len(known) else 0, number)
         latest = _nothing_from(int(members.max()) + 1, params) if len(members) else ()
-        return Table(
+        return Register(
             params, between, table, _weights(between, table).sum(), none_yet(params) if estimated else (), latest
         )
 
@@ -221,21 +223,21 @@ def _weights(spread: Tree, s: Tree) -> jax.Array:
     return jnp.where(s > 0, precision(spread, jnp.where(s > 0, s, 1)), 0)
 
 
-def _sureness(server: Table, s: jax.Array, unless: Tree) -> jax.Array:
+def _sureness(server: Register, s: jax.Array, unless: Tree) -> jax.Array:
     """The precisions, with the usual variance where it is not known; `unless` none is known at all."""
     known = server.variances > 0
     usual = server.variances.sum() / jnp.maximum(known.sum(), 1)
     return jnp.where(known.any(), _weights(server.spread, jnp.where(s > 0, s, usual)), unless)
 
 
-def _spread_of(server: Table, models: Params, present: jax.Array) -> Table:
+def _spread_of(server: Register, models: Params, present: jax.Array) -> Register:
     """The published estimate: the variance between the models of this round."""
     now = moments(models, present)
     spread = jnp.where(now.number > 1, now.variance, server.spread)
     return server._replace(spread=spread, total=_weights(spread, server.variances).sum())
 
 
-def _spread_beyond_chance(server: Table, optima: Params, first: jax.Array) -> Table:
+def _spread_beyond_chance(server: Register, optima: Params, first: jax.Array) -> Register:
     """The variance between all optima so far, less what the clients' own uncertainty explains of it."""
     seen = pooled(server.optima, moments(optima, first))
     between = seen.variance * seen.number / jnp.maximum(seen.number - 1, 1)
@@ -251,8 +253,8 @@ def _nothing_from(clusters: int, params: Params) -> tuple[Params, jax.Array]:
 
 
 def _by_cluster(
-    server: Table, models: Params, weight: jax.Array, row: jax.Array, members: jax.Array, every: jax.Array
-) -> tuple[Table, Params, jax.Array]:
+    server: Register, models: Params, weight: jax.Array, row: jax.Array, members: jax.Array, every: jax.Array
+) -> tuple[Register, Params, jax.Array]:
     """The clusters' latest models, renewed by those who answered, and their weights: the sums over their members."""
     latest, heard = server.latest
     add = partial(jax.ops.segment_sum, num_segments=len(heard))

@@ -55,6 +55,7 @@ def _costs(
 
 
 FACTS = ("Solves", "Sent", "Kept", "Forgetting", "Guarantee", "Reference")
+LABELS = (*FACTS, "Late")  # what a late reply is worth: said by methods whose replies are not updates
 
 
 def facts(text: str) -> dict[str, str]:
@@ -67,7 +68,7 @@ def facts(text: str) -> dict[str, str]:
     label = ""
     for line in text.splitlines():
         name, colon, rest = line.partition(": ")
-        if colon and name in FACTS:
+        if colon and name in LABELS:
             label, found[name] = name, rest.strip()
         elif label and line.startswith("  ") and line.strip():
             found[label] += " " + line.strip()

@@ -2,7 +2,12 @@
 
 For whoever writes a method: give `check_method` the factory, and it answers with the list of what was checked, or
 with an error that names the line of the contract that is broken. The federation it uses is small and ragged: clients
-of 1, 3, 7 and 20 examples, and one of 5 that never takes part.
+of 1, 3, 7 and 20 examples, and one of 5 that never takes part. The model is a softmax with the parameters w and b; for
+what only layers can show (a check with `layers`), a network with the layers `hidden0` and `out`.
+
+What it cannot find: a check on behaviour knows what every method must keep, not what this one was meant to be. A
+mixture that leaves [0, 1], a pull of the wrong strength, another layer private than the paper's: each is a sound
+method, only another one. Golden numbers and identities (docs/how-to-add-a-method.md) find those.
 
 >>> from apiece.methods import fed_avg
 >>> len(check_method(fed_avg, engines=("remote",), checks=["message_draws_nothing", "rows_of_others_are_never_read"]))

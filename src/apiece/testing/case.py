@@ -20,7 +20,7 @@ from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import Journal
 from apiece.engines.world.cohort import Participation
-from apiece.models import Model, objective, softmax
+from apiece.models import Model, mlp, objective, softmax
 from apiece.protocol import (
     Client,
     Cohort,
@@ -39,10 +39,11 @@ from apiece.protocol import (
 ENGINES = ("vectorized", "remote", "asynchronous")
 SIZES = (1, 3, 7, 20, 5)
 POPULATION = 4  # the last client is known, but never sampled
-FEATURES, CLASSES = 3, 3
+FEATURES, HIDDEN, CLASSES = 3, 4, 3
 SEED = 7
 # Set where the factory has them: checks are quick, and fit a model with the parameters w and b.
 SMALL = {"batch": 8, "steps": 3, "prox_steps": 2, "tune_epochs": 2, "population": POPULATION, "private": "b"}
+HEAD = "out"  # what is private of the model with two layers, where the factory has that option
 FIRST_EVERYBODY = ((0, 1, 2, 3), (1, 3), (0, 2, 3))
 Schedule = tuple[tuple[int, ...], ...]
 
@@ -88,7 +89,7 @@ class Punctual:
         return Journal(client, round, round, np.arange(1.0, len(self.schedule) + 1))
 
 
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """What a run left: the server, the last round's replies, each client's state, what it enrolled with, its model."""
 
     server: Server
@@ -106,6 +107,7 @@ class Case:
         options: what to give it, beside small numbers of steps, and the model where it asks for that. hyper: the
             options that are traced; by default those whose default value in the factory's signature is a float.
             engines: which must agree with one another.
+        layers: whether the model is a network of two layers, `hidden0` and `out`, and not a softmax of w and b.
 
     >>> from apiece.methods import ditto
     >>> Case(ditto).hyper
@@ -118,14 +120,17 @@ class Case:
         options: dict[str, Any] | None = None,
         hyper: dict[str, float] | None = None,
         engines: Sequence[str] = ENGINES,
+        layers: bool = False,
     ) -> None:
         named = inspect.signature(factory).parameters
-        given = dict(options or {})
+        self.given, self.has_private = dict(options or {}), "private" in named
+        given = self.given | ({"private": HEAD} if layers and self.has_private else {})
         self.options = {name: value for name, value in SMALL.items() if name in named} | given
         floats = {name: p.default for name, p in named.items() if isinstance(p.default, float) and name not in given}
         self.hyper = floats if hyper is None else dict(hyper)
         self.factory, self.engines = factory, tuple(engines)
-        self.model = Model(some_start, softmax((FEATURES,), CLASSES).apply)
+        plain = mlp((FEATURES,), CLASSES, hidden=(HIDDEN,)) if layers else softmax((FEATURES,), CLASSES)
+        self.model = Model(jax.jit(functools.partial(some_start, plain)), plain.apply, features=plain.features)
         if "model" in named:  # it looks into the model: the engines' users give it theirs
             self.options.setdefault("model", self.model)
         self.loss = objective(self.model, "classification").loss
@@ -140,6 +145,21 @@ class Case:
     def reply(self) -> Reply:
         """The shapes of a reply."""
         return self.shapes().reply
+
+    @functools.cached_property
+    def layered(self) -> "Case":
+        """The same method on a network of two layers, no two of whose matrices have one shape."""
+        return Case(self.factory, self.given, self.hyper, self.engines, layers=True)
+
+    def moved(self, origin: Tree) -> "Case":
+        """The same case, all of whose parameters are larger by a number, and mean what they meant before."""
+        there = copy.copy(self)
+        back = lambda params: jax.tree.map(lambda leaf: leaf - origin, params)
+        there.model = Model(self.model.init, lambda params, x: self.model.apply(back(params), x))
+        there.loss = lambda params, batch, key: self.loss(back(params), batch, key)
+        there.params = jax.tree.map(lambda leaf: leaf + origin, self.params)
+        there._kept = {}
+        return there
 
     @functools.cached_property
     def parameters(self) -> bool:
@@ -180,15 +200,20 @@ class Case:
             client = method.enroll(params, message, data, key)
             after, reply = method.local(client, message, data, key)
             merged = method.merge(server, tree.stack([reply, reply]), cohort_of((3, 1)), key)
-            return Shapes(params, server, merged, client, after, method.personal(after, message, data, key), reply)
+            personal = method.personal(after, message, data, key)
+            return Shapes(params, server, merged, client, after, personal, message, reply)
 
         return jax.eval_shape(round_of_two, params, data, jax.random.key(0), traced or {})
 
-    def run(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Outcome:
+    def run(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Ending:
         """A run by this engine, remembered."""
         name = (engine, schedule, *sorted(how.items()))
+        return self.remember(name, lambda: self.rerun(engine, schedule, **how))
+
+    def remember(self, name: Any, make: Callable[[], Any]) -> Any:
+        """What was made under this name, or else is made now."""
         if name not in self._kept:
-            self._kept[name] = self.rerun(engine, schedule, **how)
+            self._kept[name] = make()
         return self._kept[name]
 
     def rerun(
@@ -198,7 +223,7 @@ class Case:
         owners: tuple[int, ...] | None = None,
         models: bool = True,
         **how: Any,
-    ) -> Outcome:
+    ) -> Ending:
         """A run by this engine; `owners`: whose rows are numbers; `models`: whether to make everybody's at the end."""
         return self._outcome(self.engine(engine, schedule, **how), len(schedule), owners, models)
 
@@ -232,7 +257,7 @@ class Case:
             made.participation = Chosen(schedule=schedule)
         return made
 
-    def _outcome(self, engine: Engine, rounds: int, owners: tuple[int, ...] | None, models: bool) -> Outcome:
+    def _outcome(self, engine: Engine, rounds: int, owners: tuple[int, ...] | None, models: bool) -> Ending:
         if owners is not None and isinstance(engine, Remote):
             engine.data = {"train": [_padding_poisoned(data) for data in engine.data["train"]]}
         elif owners is not None and isinstance(engine, Simulation):
@@ -244,7 +269,7 @@ class Case:
         server, replies = jax.tree.map(np.asarray, run.server[0] if isinstance(run.server, Refusing) else run.server)
         clients, enrolled_with = run.rows
         replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
-        return Outcome(server, replies, clients, enrolled_with, used)
+        return Ending(server, replies, clients, enrolled_with, used)
 
 
 def _padding_poisoned(data: Data) -> Data:
@@ -255,7 +280,7 @@ def _padding_poisoned(data: Data) -> Data:
 
 
 class Shapes(NamedTuple):
-    """The parties' states before and after a round, the initial and the personal model, and a reply."""
+    """The parties' states before and after a round, the initial and the personal model, a message and a reply."""
 
     params: Params
     server: Server
@@ -263,14 +288,16 @@ class Shapes(NamedTuple):
     client: Client
     after: Client
     personal: Params
+    message: Message
     reply: Reply
 
 
-@jax.jit
-def some_start(key: Any) -> Params:
-    """A start that is not zero: at zero some mistakes do not show."""
-    w, b = jax.random.split(key)
-    return {"w": jax.random.normal(w, (CLASSES, FEATURES)) / 2, "b": jax.random.normal(b, (CLASSES,)) / 2}
+def some_start(model: Model, key: Any) -> Params:
+    """A start of the model that is nowhere zero: at zero some mistakes do not show."""
+    leaves, form = jax.tree.flatten(jax.eval_shape(model.init, key))
+    keys = jax.random.split(key, len(leaves))[::-1]
+    drawn = [jax.random.normal(k, leaf.shape) / 2 for k, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(form, drawn)
 
 
 def cohort_of(ids: tuple[int, ...]) -> Cohort:

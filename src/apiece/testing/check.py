@@ -6,7 +6,8 @@ from typing import Any
 from apiece.errors import UserError, suggest
 from apiece.protocol import Method
 from apiece.testing.case import ENGINES, Case
-from apiece.testing.contract import CHECKS, Check
+from apiece.testing.contract import CHECKS
+from apiece.testing.line import Check
 
 
 def check_method(

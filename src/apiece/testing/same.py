@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from apiece.protocol import Tree
-from apiece.testing.case import Outcome, Shapes
+from apiece.testing.case import Ending, Shapes
 
 ROUNDING = 1e-6
 
@@ -44,7 +44,7 @@ def check_same(what: str, actual: Tree, expected: Tree, tolerance: float = 0.0) 
         assert worst <= tolerance, f"{what} differs by {worst:.1e}{jax.tree_util.keystr(path)}"
 
 
-def check_outcomes(what: str, actual: Outcome, expected: Outcome) -> None:
+def check_outcomes(what: str, actual: Ending, expected: Ending) -> None:
     """Two runs are the same, up to rounding."""
     names = ("the server", "a reply", "a client's state", "the model at enrollment", "a personal model")
     for name, a, b in zip(names, actual, expected, strict=True):

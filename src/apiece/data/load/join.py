@@ -14,7 +14,7 @@ from apiece.data.load.columns import Column, as_texts, categorical_columns, pars
 from apiece.data.load.encode import encode
 from apiece.data.load.notes import Notes, listed, quoted
 from apiece.data.load.read import Table
-from apiece.data.load.take import Part, Wanted, chosen_names, columns_agree, take
+from apiece.data.load.take import Taken, Wanted, chosen_names, columns_agree, take
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
 from apiece.data.splits import SPLITS
@@ -42,7 +42,7 @@ def federate(
     categorical = {*wanted.categorical, *(() if wanted.text else categorical_columns(agreeing, features))}
     for name in sorted(set(wanted.categorical).difference(features)):
         notes.problem("missing", f"{first.file}: categorical '{name}' is none of the features: {listed(features)}")
-    parts: list[Part] = []
+    parts: list[Taken] = []
     for table in agreeing:
         table = replace(table, names=first.names)
         parts.append(take(table, wanted, categorical, parts[0] if parts else None, notes))
@@ -65,7 +65,7 @@ class _Rows(NamedTuple):
 
 
 def _rows(
-    path: Path, parts: list[Part], wanted: Wanted, size: np.ndarray, found: dict[str, Any], notes: Notes
+    path: Path, parts: list[Taken], wanted: Wanted, size: np.ndarray, found: dict[str, Any], notes: Notes
 ) -> _Rows | None:
     """Whose the rows are, and what is said of their splits; `size` is what a row counts for min_size."""
     names = parts[0].names
@@ -83,7 +83,7 @@ def _rows(
     return None if new is None else _Rows(keep, client, ids[kept], None if split is None else split[keep], new)
 
 
-def _dealt(path: Path, parts: list[Part], rows: _Rows, wanted: Wanted, notes: Notes) -> np.ndarray:
+def _dealt(path: Path, parts: list[Taken], rows: _Rows, wanted: Wanted, notes: Notes) -> np.ndarray:
     """The split of every row: as given, or in order, or at random."""
     given, order = parts[0].names["split"], _joined([part.order for part in parts])
     if rows.split is not None and given is not None:
@@ -98,7 +98,7 @@ def _dealt(path: Path, parts: list[Part], rows: _Rows, wanted: Wanted, notes: No
     return split
 
 
-def _join(path: Path, parts: list[Part], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Federation | None:
+def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Federation | None:
     """All parts as one federation; clients, labels and splits are checked as far as they are there."""
     labels = _labels(parts, wanted.task, notes)
     if labels is not None:
@@ -137,7 +137,7 @@ def _join(path: Path, parts: list[Part], wanted: Wanted, found: dict[str, Any], 
 
 
 def _join_texts(
-    path: Path, parts: list[Part], wanted: Wanted, found: dict[str, Any], notes: Notes
+    path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any], notes: Notes
 ) -> Federation | None:
     """All texts as one federation of sequences."""
     found["task"] = wanted.task
@@ -184,7 +184,7 @@ def _apart(federation: Federation, new: np.ndarray) -> Federation:
     return replace(federation.take(np.flatnonzero(~new)), new=federation.take(np.flatnonzero(new)))
 
 
-def _columns(parts: list[Part]) -> list[Column] | None:
+def _columns(parts: list[Taken]) -> list[Column] | None:
     """The feature columns of all parts, end to end."""
     there = [part.columns for part in parts if part.columns is not None]
     if len(there) < len(parts):
@@ -204,7 +204,7 @@ def _joined(values: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 def _new_clients(
-    parts: list[Part], client: np.ndarray, ids: np.ndarray, keep: np.ndarray, notes: Notes
+    parts: list[Taken], client: np.ndarray, ids: np.ndarray, keep: np.ndarray, notes: Notes
 ) -> np.ndarray | None:
     """Which clients never train, by the column that says so; None with a note if it is not clear."""
     new, name = _joined([part.new for part in parts]), parts[0].names["new"]
@@ -227,7 +227,7 @@ def _new_clients(
     return share == 1 if "new" not in notes.kinds else None
 
 
-def _labels(parts: list[Part], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
+def _labels(parts: list[Taken], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
     """Class indexes and the names of the classes, or targets and no names."""
     name = str(parts[0].names["label"])
     raw = [part.label for part in parts if part.label is not None]
@@ -274,7 +274,7 @@ def _targets(table: Table, name: str, values: np.ndarray, notes: Notes) -> np.nd
     return single
 
 
-def _split_numbers(parts: list[Part], notes: Notes) -> np.ndarray | None:
+def _split_numbers(parts: list[Taken], notes: Notes) -> np.ndarray | None:
     numbers = []
     for part in parts:
         if part.split is None:

@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
         return self.task == "next_character"
 
 
-class Part(NamedTuple):
+class Taken(NamedTuple):
     """The rows of one file; what is missing or wrong is None, and noted."""
 
     table: Table
@@ -76,14 +76,14 @@ def columns_agree(table: Table, first: Table, notes: Notes) -> bool:
     return not (repeated or lacking or extra)
 
 
-def take(table: Table, wanted: Wanted, categorical: Collection[str], first: Part | None, notes: Notes) -> Part:
+def take(table: Table, wanted: Wanted, categorical: Collection[str], first: Taken | None, notes: Notes) -> Taken:
     """The wanted columns of a table as arrays."""
     names, chosen = chosen_names(table, wanted)
     keys = {name for name in names.values() if name is not None}
     if not _is_npz(table) and not keys.issubset(table.names):
         if sum(bool(name.strip()) and is_number(name) for name in table.names) > len(table.names) / 2:
             notes.problem("missing", f"{table.file}, row 1: numbers where the column names should be; add a header row")
-            return Part(table, None, None, None, None, None, None, names)
+            return Taken(table, None, None, None, None, None, None, names)
         if wanted.features is None:  # a text among the other columns may be the very column that was not found
             chosen = [name for name in chosen if table.column(name).dtype.kind not in "SUO"]
     table, there = _present(table, names, chosen, notes)
@@ -105,7 +105,7 @@ def take(table: Table, wanted: Wanted, categorical: Collection[str], first: Part
     values = {role: key_array(table, name, role, notes) if name in there else None for role, name in names.items()}
     if wanted.by_file:
         values["client"] = np.full(table.rows, table.file.stem, object)
-    part = Part(table, columns, **values, names=names)
+    part = Taken(table, columns, **values, names=names)
     if columns is None or first is None or first.columns is None or first.shapes == part.shapes:
         return part
     shape = lambda part: part.shapes[0] if len(part.shapes) == 1 else tuple(part.shapes)

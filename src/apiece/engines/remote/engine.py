@@ -177,7 +177,7 @@ class Remote(Engine):
         """How many visits each client has made so far."""
         return self.faults.visited(self.participation, run.seed, run.round, self.population)
 
-    def place(self, values: Tree) -> Tree:
+    def take_in(self, values: Tree) -> Tree:
         """Values from a file where this engine keeps a server's state."""
         return jax.tree.map(jnp.asarray, values)
 

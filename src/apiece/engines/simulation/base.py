@@ -128,7 +128,7 @@ class Simulation(Engine):
             seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
         )
 
-    def place(self, values: Tree) -> Tree:
+    def take_in(self, values: Tree) -> Tree:
         """Values from a file where this engine keeps a server's state: on its devices."""
         return on_devices(values, self.mesh)
 

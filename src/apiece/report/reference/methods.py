@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from apiece.methods import CATALOG
-from apiece.report.catalog import FACTS, catalog
+from apiece.report.catalog import LABELS, catalog
 
 
 def page() -> str:
@@ -64,7 +64,7 @@ def _count(count: float) -> str:
 
 def _section(row: dict[str, Any]) -> list[str]:
     text = [line.rstrip() for line in row["text"].split("Args:")[0].strip().splitlines()]
-    text = [f"- {line}" if line.partition(": ")[0] in FACTS else line for line in text]
+    text = [f"- {line}" if line.partition(": ")[0] in LABELS else line for line in text]
     lines = [f"## {row['name']}", "", *text, ""]
     lines += ["| option | default | tuned over |", "| --- | --- | --- |"]
     tuned = CATALOG.ranges(row["name"])

@@ -9,7 +9,7 @@ from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import binary_per_client, false_accepts
 from apiece.experiment.build import Arena, arena
 from apiece.experiment.contest import After, Result
-from apiece.methods.self_fl import Table
+from apiece.methods.self_fl import Register
 from apiece.models import Stage, cnn, objective
 from apiece.reproduce.self_fl.speakers import GROUPS, Speakers, speakers
 from apiece.reproduce.self_fl.state import shared_margins
@@ -41,7 +41,7 @@ def margins_of(at: Ground) -> After:
     look = shared_margins(at.users)
 
     def after(engine: Simulation, run: RunState) -> dict[str, np.ndarray | None]:
-        model = run.server.x if isinstance(run.server, Table) else run.server
+        model = run.server.x if isinstance(run.server, Register) else run.server
         return {WARM: look(run.params), SHARED: None if model == () else look(model)}
 
     return after

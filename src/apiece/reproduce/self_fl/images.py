@@ -27,7 +27,7 @@ from apiece.experiment.build import Arena, arena, model_of
 from apiece.experiment.contest import Result, Rival
 from apiece.experiment.spec import ModelSpec, TrainSpec
 from apiece.experiment.train import Watch
-from apiece.methods.self_fl import Table
+from apiece.methods.self_fl import Register
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.lines import curve, newcomer_lines
 from apiece.reproduce.self_fl.accuracies import LARGEST, WEIGHTED, WORDS, WORST, Scores, above, accuracies, table
@@ -121,7 +121,7 @@ NOTES = (
 def asked(place: Arena) -> Any:
     """Of every trained run of Self-FL: what the server knows, and how good its model is; of the others nothing."""
     accuracy = shared_accuracy(place)
-    keeps = lambda server: isinstance(server, Table)
+    keeps = lambda server: isinstance(server, Register)
     return lambda engine, run: (run.server, accuracy(run.server.x)) if keeps(run.server) else None
 
 
