@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiece.errors import UserError
 from apiece.evaluate import per_client, sizes_of
 
 
@@ -41,5 +42,5 @@ def test_a_million_clients_take_no_loop():
     [([1, 3], "starts at 0"), ([0, 2, 1, 3], "client 1"), ([0, 2], "end at row 2"), ([], "starts")],
 )
 def test_wrong_offsets_are_named(offsets, complaint):
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(UserError, match=complaint):
         per_client([1.0, 2.0, 3.0], offsets)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from apiece.errors import UserError
 from apiece.evaluate import hurt
 from apiece.evaluate.empirical_bayes import fit_normal, mean_variance, posterior
 from apiece.evaluate.npmle import fit_grid, grid_likelihood, two_humps
@@ -131,12 +132,12 @@ def test_no_variance_within_clients_is_not_certainty():
 
 
 def test_no_test_example_at_all_is_an_error():
-    with pytest.raises(ValueError, match="no client"):
+    with pytest.raises(UserError, match="no client"):
         hurt([], [], [0, 0])
 
 
 def test_a_diverged_model_is_an_error_and_not_a_number():
-    with pytest.raises(ValueError, match="diverged"):
+    with pytest.raises(UserError, match="diverged"):
         hurt([np.inf, 0.0], [0.0, 0.0], [0, 2])
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiece.errors import UserError
 from apiece.evaluate import interval, paired_interval, r2, summarize
 
 client = st.tuples(st.floats(0, 1), st.integers(0, 50), st.integers(0, 50))
@@ -111,7 +112,7 @@ def test_what_seeds_share_cancels_in_a_paired_interval():
 def test_one_seed_has_no_interval_and_no_seed_is_an_error():
     found = interval([3.0])
     assert found.mean == 3 and all(math.isnan(x) for x in found[1:])
-    with pytest.raises(ValueError, match="at least one seed"):
+    with pytest.raises(UserError, match="at least one seed"):
         interval([])
-    with pytest.raises(ValueError, match="same seeds"):
+    with pytest.raises(UserError, match="same seeds"):
         paired_interval([1.0, 2.0], [1.0])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import r2_score, roc_auc_score, roc_curve, root_mean_squared_error
 
+from apiece.errors import UserError
 from apiece.evaluate import (
     auc,
     binary_metrics,
@@ -68,9 +69,9 @@ def test_one_class_or_a_diverged_model_has_no_auc():
     assert math.isnan(auc([1.0, 2.0], [1, 1])) and math.isnan(false_accepts([1.0, 2.0], [0, 0]))
     assert math.isnan(auc([1.0, math.nan], [0, 1])) and math.isnan(false_accepts([1.0, math.nan], [0, 1]))
     assert math.isnan(auc([], []))
-    with pytest.raises(ValueError, match="one score for each label"):
+    with pytest.raises(UserError, match="one score for each label"):
         auc([1.0], [0, 1])
-    with pytest.raises(ValueError, match="share of the positives"):
+    with pytest.raises(UserError, match="share of the positives"):
         threshold([1.0], [1], false_rejects=1.0)
 
 

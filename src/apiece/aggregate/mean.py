@@ -3,7 +3,14 @@
 import jax
 import jax.numpy as jnp
 
+from apiece.errors import UserError
 from apiece.protocol import Tree
+
+
+def check_rows(leaf: Tree, count: int) -> None:
+    """A reply for each weight, or an error that says how many there are."""
+    if leaf.ndim < 1 or len(leaf) != count:
+        raise UserError(f"replies of shape {leaf.shape} are not stacked for {count} weights: axis 0 is the clients")
 
 
 def mean(stacked: Tree, weight: jax.Array) -> Tree:
@@ -14,6 +21,7 @@ def mean(stacked: Tree, weight: jax.Array) -> Tree:
     """
 
     def leaf_mean(leaf: jax.Array) -> jax.Array:
+        check_rows(leaf, len(weight))
         exact = weight.astype(jnp.promote_types(weight.dtype, leaf.dtype))  # float64 models get float64 shares
         share = exact / jnp.maximum(exact.sum(), jnp.finfo(exact.dtype).tiny)
         present = (weight > 0).reshape((-1,) + (1,) * (leaf.ndim - 1))

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from apiece.aggregate.mean import check_rows
 from apiece.errors import UserError
 from apiece.protocol import Tree
 from apiece.registry import Registry
@@ -44,6 +45,8 @@ def flatten(stacked: Tree, count: int) -> tuple[jax.Array, Callable[[jax.Array],
     ((2, 4), [1.0, 1.0, 1.0])
     """
     leaves, structure = jax.tree.flatten(stacked)
+    for leaf in leaves:
+        check_rows(leaf, count)
     dtype = jnp.result_type(jnp.float32, *leaves)
     blocks = [jnp.reshape(leaf, (count, -1)).astype(dtype) for leaf in leaves]
     ends = [sum(block.shape[1] for block in blocks[: k + 1]) for k in range(len(blocks))]

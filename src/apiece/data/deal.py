@@ -38,6 +38,7 @@ def from_rows(
     ([3, 3], [1, 1], [1, 1])
     """
     x, y, client = np.asanyarray(x), np.asarray(y), np.asarray(client)
+    _check_numbers(x, y, client, bool(classes))
     clients = len(ids) if ids is not None else int(client.max(initial=-1)) + 1
     if not len(client) == len(x) == len(y):
         raise UserError(f"x has {len(x)} rows, y {len(y)} and client {len(client)}; they must be as many")
@@ -52,6 +53,8 @@ def from_rows(
     elif y.dtype != np.float64:
         y = y.astype(np.float32, copy=False)
     number = deal(client, shares, seed) if split is None else np.asarray(split)
+    if number.shape != client.shape or not np.isin(number, range(len(SPLITS))).all():
+        raise UserError(f"split needs 0 (train), 1 (validation) or 2 (test) for each of {len(client)} rows")
     by_client = np.argsort(client, kind="stable")
     parts: dict[str, Any] = {}
     for i, part in enumerate(SPLITS):
@@ -60,6 +63,20 @@ def from_rows(
     task = "regression" if not classes else "classification" if y.ndim == 1 else "next_character"
     words: dict[str, Any] = {"classes": tuple(classes), "features": tuple(features), "notes": tuple(notes)}
     return Federation(name, names, task=task, **words, **parts)
+
+
+def _check_numbers(x: np.ndarray, y: np.ndarray, client: np.ndarray, labels: bool) -> None:
+    """What must be numbers is, before NumPy says something about casts."""
+    if client.dtype.kind not in "iu":
+        raise UserError(f"client holds {client.dtype}, not the whole number of each row's client; make it so: "
+                        "ids, client = np.unique(client, return_inverse=True)")  # fmt: skip
+    if x.dtype.kind not in "biuf":
+        raise UserError(f"x holds {x.dtype}, not numbers; apiece.data.load makes numbers of the words in a file")
+    if labels and (y.dtype.kind not in "biuf" or (y.dtype.kind == "f" and (y != np.floor(y)).any())):
+        raise UserError("y must hold the number of each row's class, whole numbers from 0; make it so: "
+                        "classes, y = np.unique(y, return_inverse=True)")  # fmt: skip
+    if not labels and y.dtype.kind not in "biuf":
+        raise UserError(f"y holds {y.dtype}, not amounts; if these are labels, name them: classes=[...]")
 
 
 def deal(
@@ -76,6 +93,8 @@ def deal(
     [0, 0, 0, 1, 2]
     """
     share = check_shares(shares)
+    if seed < 0:
+        raise UserError(f"seed = {seed} is wrong: a seed is not negative")
     owners = np.asarray(client)
     sizes = np.bincount(owners)
     wanted = np.floor(sizes[:, None] * share[None, 1:] + 0.5).astype(np.int64)

@@ -115,7 +115,11 @@ class Federation:
         >>> quadratics().take([2, 0]).truth["personal"].tolist()
         [[-1.0, 1.0], [1.0, 1.0]]
         """
-        chosen = np.asarray(clients, np.int64)
+        chosen = np.asarray(clients)
+        whole = chosen.dtype.kind in "iu" or not chosen.size
+        if not whole or ((chosen < 0) | (chosen >= self.clients)).any():
+            raise UserError(f"clients are taken by number, 0 to {self.clients - 1}; index_of finds that of an id")
+        chosen = chosen.astype(np.int64)
         truth = {k: v[chosen] if k.startswith("personal") else v for k, v in self.truth.items()}
         parts = {part: getattr(self, part).take(chosen) for part in SPLITS}
         return replace(self, ids=self.ids[chosen], truth=truth, **parts)

@@ -64,6 +64,9 @@ class Split:
 
     def client(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Views of client i's x and y."""
+        if not isinstance(i, int | np.integer) or not 0 <= i < self.clients:
+            raise UserError(f"there is no client number {i!r}; clients are numbered from 0 to {self.clients - 1}, and "
+                            "Federation.index_of finds the number of an id")  # fmt: skip
         rows = slice(self.offsets[i], self.offsets[i + 1])
         return self.x[rows], self.y[rows]
 

@@ -37,7 +37,10 @@ def neighbours(b: Any, eps: Any) -> jax.Array:
     >>> neighbours(jnp.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.9], [0.9, 0.9, 0.0]]), 0.5).tolist()
     [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
-    return formulas.neighbours(jnp.asarray(b), jnp.asarray(eps), jnp.eye(len(b), dtype=bool))
+    b = jnp.asarray(b)
+    if b.ndim != 2 or b.shape[0] != b.shape[1]:
+        raise UserError(f"b has a row and a column for each client; got shape {b.shape}")
+    return formulas.neighbours(b, jnp.asarray(eps), jnp.eye(len(b), dtype=bool))
 
 
 def bias_of_clusters(labels: Any) -> np.ndarray:
@@ -306,7 +309,10 @@ def total_variation(a: Any, b: Any) -> float:
     >>> total_variation([0, 0, 1, 1], [0, 1, 1, 1])
     0.25
     """
-    both = np.concatenate([np.asarray(a), np.asarray(b)])
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape[1:] != b.shape[1:] or not len(a) or not len(b):
+        raise UserError(f"two samples of the same features, at least a row each: got {a.shape}, {b.shape}")
+    both = np.concatenate([a, b])
     values, which = np.unique(both, axis=0, return_inverse=True)
     share = lambda part: np.bincount(part, minlength=len(values)) / len(part)
     which = which.reshape(-1)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from apiece.errors import UserError
 from apiece.evaluate.clients import sizes_of, sum_per_client
 from apiece.evaluate.metrics import summarize
 
@@ -44,7 +45,7 @@ def threshold(score: ArrayLike, positive: ArrayLike, false_rejects: float = FALS
     0.7
     """
     if not 0 <= false_rejects < 1:
-        raise ValueError(f"false_rejects must be a share of the positives, 0 or more and below 1, not {false_rejects}")
+        raise UserError(f"false_rejects must be a share of the positives, 0 or more and below 1, not {false_rejects}")
     score, positive = _checked(score, positive)
     found = np.sort(score[positive])
     if found.size == 0 or np.isnan(score).any():
@@ -129,5 +130,5 @@ def summarize_defined(
 def _checked(score: ArrayLike, positive: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     score, positive = np.asarray(score, np.float64), np.asarray(positive, bool)
     if score.shape != positive.shape or score.ndim != 1:
-        raise ValueError(f"one score for each label: got {score.shape} and {positive.shape}")
+        raise UserError(f"one score for each label: got {score.shape} and {positive.shape}")
     return score, positive

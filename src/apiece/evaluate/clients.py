@@ -3,22 +3,24 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from apiece.errors import UserError
+
 
 def sizes_of(offsets: ArrayLike, rows: int | None = None) -> NDArray[np.int64]:
-    """How many rows each client has; offsets that cannot be right (or do not cover `rows` rows) raise ValueError.
+    """How many rows each client has; offsets that cannot be right (or do not cover `rows` rows) raise a `UserError`.
 
     >>> sizes_of([0, 2, 2, 5])
     array([2, 0, 3])
     """
     offsets = np.asarray(offsets, dtype=np.int64)
     if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0:
-        raise ValueError("offsets must be one list of clients + 1 row numbers that starts at 0")
+        raise UserError("offsets must be one list of clients + 1 row numbers that starts at 0")
     sizes = np.diff(offsets)
     if np.any(sizes < 0):
         client = int(np.argmax(sizes < 0))
-        raise ValueError(f"offsets must not fall: client {client} would own {sizes[client]} rows")
+        raise UserError(f"offsets must not fall: client {client} would own {sizes[client]} rows")
     if rows is not None and offsets[-1] != rows:
-        raise ValueError(f"offsets end at row {offsets[-1]}, but there are {rows} rows")
+        raise UserError(f"offsets end at row {offsets[-1]}, but there are {rows} rows")
     return sizes
 
 

@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from apiece.errors import UserError
 from apiece.evaluate.clients import sizes_of, sum_per_client
 from apiece.evaluate.empirical_bayes import PSEUDO_EXAMPLES, fit_normal, mean_variance, posterior
 from apiece.evaluate.npmle import TINY, fit_grid, grid_likelihood, posterior_on_grid, two_humps
@@ -117,7 +118,7 @@ def hurt(
     sizes = sizes_of(offsets, difference.shape[-1])
     present = sizes > 0
     if not present.any():
-        raise ValueError("no client has a test example")
+        raise UserError("no client has a test example")
     offsets = np.concatenate([[0], np.cumsum(sizes[present])])
     # Sums over seeds and rows are divided last: sums of 0/1 errors are exact, so that a tie is a tie.
     seeds = np.asarray(error).size / difference.size
@@ -164,10 +165,10 @@ def paired_difference(error: ArrayLike, error_local: ArrayLike) -> NDArray[np.fl
     """
     error, error_local = np.asarray(error, dtype=np.float64), np.asarray(error_local, dtype=np.float64)
     if error.shape != error_local.shape or error.ndim not in (1, 2):
-        raise ValueError(f"the same seeds and test examples for both: got {error.shape} and {error_local.shape}")
+        raise UserError(f"the same seeds and test examples for both: got {error.shape} and {error_local.shape}")
     difference = error - error_local
     if not np.isfinite(difference).all():
-        raise ValueError("errors must be finite: a model that diverged cannot be compared with Local")
+        raise UserError("errors must be finite: a model that diverged cannot be compared with Local")
     return difference.sum(axis=0) if difference.ndim == 2 else difference
 
 

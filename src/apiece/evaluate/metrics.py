@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from apiece.errors import UserError
+
 STATISTICS = ("mean_weighted", "mean", "median", "spread", "iqr", "worst10", "top10_by_samples", "min", "max")
 
 
@@ -33,7 +35,7 @@ def summarize(
     score, sizes = np.asarray(score, dtype=np.float64), np.asarray(sizes, dtype=np.float64)
     train_sizes = sizes if train_sizes is None else np.asarray(train_sizes, dtype=np.float64)
     if not score.shape == sizes.shape == train_sizes.shape or score.ndim != 1:
-        raise ValueError(f"one score and size per client: got {score.shape}, {sizes.shape}, {train_sizes.shape}")
+        raise UserError(f"one score and size per client: got {score.shape}, {sizes.shape}, {train_sizes.shape}")
     present = sizes > 0
     score, sizes, train_sizes = score[present], sizes[present], train_sizes[present]
     counts = {"clients": int(score.size), "clients_empty": int(np.sum(~present))}
@@ -79,7 +81,7 @@ def r2(squared_error: ArrayLike, target: ArrayLike) -> float:
     """
     squared_error, target = np.asarray(squared_error, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if squared_error.shape != target.shape:
-        raise ValueError(f"one error for each target: got {squared_error.shape} and {target.shape}")
+        raise UserError(f"one error for each target: got {squared_error.shape} and {target.shape}")
     if target.size == 0 or np.ptp(target) == 0:
         return math.nan
     return float(1 - squared_error.sum() / np.square(target - target.mean()).sum())
@@ -108,9 +110,9 @@ def interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
-        raise ValueError("an interval needs one value for each seed, and at least one seed")
+        raise UserError("an interval needs one value for each seed, and at least one seed")
     if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, not {level}")
+        raise UserError(f"level must lie between 0 and 1, not {level}")
     seeds, mean = values.size, float(values.mean())
     half = math.nan
     if seeds > 1:
@@ -126,5 +128,5 @@ def paired_interval(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.shape != b.shape:
-        raise ValueError(f"the same seeds on both sides: got {a.size} and {b.size}")
+        raise UserError(f"the same seeds on both sides: got {a.size} and {b.size}")
     return interval(a - b, level)

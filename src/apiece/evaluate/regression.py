@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from apiece.errors import UserError
 from apiece.evaluate.clients import per_client, sizes_of, sum_per_client
 
 
@@ -39,7 +40,7 @@ def r2_per_client(squared_error: ArrayLike, target: ArrayLike, offsets: ArrayLik
     """
     squared_error, target = np.asarray(squared_error, np.float64), np.asarray(target, np.float64)
     if squared_error.shape != target.shape or target.ndim != 1:
-        raise ValueError(f"one error for each target: got {squared_error.shape} and {target.shape}")
+        raise UserError(f"one error for each target: got {squared_error.shape} and {target.shape}")
     varies = has_variance(target, offsets)
     mean = np.repeat(per_client(target, offsets), sizes_of(offsets))
     around = sum_per_client(np.square(target - mean), offsets)

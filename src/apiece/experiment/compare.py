@@ -266,6 +266,8 @@ def compare(
     >>> list(found.record.methods)
     ['local', 'fed_avg', 'ftfa', 'ditto']
     """
+    if isinstance(methods, str):
+        raise UserError(f"methods is a list of names: ['{methods}']")
     out = Path(out) if out is not None else files.find_free_path(Path("runs/compare"))
     given = {
         "model": {"name": model, "options": model_options or {}},

@@ -98,6 +98,8 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
+    if federation is not None and not isinstance(federation, Federation):
+        raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
     plan = make_spec({"train": {"rounds": rounds, **how}, "seeds": [seed]}, "fit").train
     objective = objective or getattr(model, "objective", None)  # a torch module brings its own loss

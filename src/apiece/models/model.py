@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from apiece.client.draw import numbers
+from apiece.errors import UserError
 from apiece.models.layers import dense
 from apiece.protocol import Params
 
@@ -48,6 +49,19 @@ def with_output(init: Callable[[Any], Params], features: Callable[[Params, Any],
     return Model(init, apply, name, features)
 
 
+def check_sizes(model: str, shape: Sequence[int], outputs: int, hidden: Sequence[int] = ()) -> int:
+    """The number of features of an example, if all sizes of a model are possible; an error that names the wrong one.
+
+    >>> check_sizes("softmax", (8, 8), 10)
+    64
+    """
+    for name, sizes in (("shape", shape), ("outputs", (outputs,)), ("hidden", hidden)):
+        if not isinstance(sizes, Sequence) or any(size < 1 for size in sizes):
+            wanted = "a number of at least 1" if name == "outputs" else "sizes of at least 1, such as (64,)"
+            raise UserError(f"{model}: {name} must be {wanted}, not {outputs if name == 'outputs' else sizes!r}")
+    return math.prod(shape)
+
+
 def linear(shape: Sequence[int], outputs: int = 1) -> Model:
     """A linear map with intercept, started at zero; one output gives a vector of predictions.
 
@@ -55,7 +69,7 @@ def linear(shape: Sequence[int], outputs: int = 1) -> Model:
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 3))).tolist()
     [0.0, 0.0]
     """
-    features = math.prod(shape)
+    features = check_sizes("linear", shape, outputs)
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
         out = dense(params, _flat(x))
@@ -71,7 +85,7 @@ def softmax(shape: Sequence[int], classes: int) -> Model:
     >>> model.apply(model.init(jax.random.key(0)), jnp.ones((2, 8, 8), jnp.uint8)).shape
     (2, 10)
     """
-    features = math.prod(shape)
+    features = check_sizes("softmax", shape, classes)
     init = lambda key: _zero_layer(features, classes)
     return Model(init, lambda params, x: dense(params, _flat(x)), f"softmax {features}-{classes}")
 
@@ -83,7 +97,7 @@ def mlp(shape: Sequence[int], outputs: int, hidden: Sequence[int] = (128,)) -> M
     >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0)))
     {'hidden0': {'b': (32,), 'w': (32, 64)}, 'out': {'b': (10,), 'w': (10, 32)}}
     """
-    widths = [math.prod(shape), *hidden, outputs]
+    widths = [check_sizes("mlp", shape, outputs, hidden), *hidden, outputs]
     names = [f"hidden{k}" for k in range(len(hidden))] + ["out"]
 
     def init(key: Any) -> Params:

@@ -38,6 +38,8 @@ def check_method(
     AssertionError: line 1 of the contract is broken. A state comes out with the structure, shapes and dtypes it
     went in with. But in float32 the server's state after merge has another structure: ...
     """
+    if not callable(factory):
+        raise UserError(f"check_method is given the factory itself, not {factory!r}; apiece.CATALOG has those of names")
     names = list(CHECKS if checks is None else checks)
     for kind, given, known in (("check", names, CHECKS), ("engine", engines, ENGINES)):
         for name in given:

@@ -36,6 +36,8 @@ def corrupted(method: Method, *, share: Tree = 0.05, kind: str = "not_a_number")
     """
     if kind not in BREAKAGES:
         raise UserError(f"replies cannot be broken by '{kind}': {suggest(kind, BREAKAGES)}")
+    if isinstance(share, int | float) and not 0 <= share <= 1:
+        raise UserError(f"the share of broken replies lies in 0 to 1, not at {share}")
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, fault_key = jax.random.split(key)

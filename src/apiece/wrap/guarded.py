@@ -24,6 +24,9 @@ def guarded(method: Method, *, most: Tree = 10.0) -> Method:
     ([1.5], {'not_finite': 1, 'too_large': 1})
     """
 
+    if isinstance(most, int | float) and not most > 0:
+        raise UserError(f"most is how many times the median length a reply may have, above 0, not {most}")
+
     def init(params: Params, key: Tree) -> Server:
         return Guarded(refuse_attacked(method.init(params, key), "guarded"), Rejections(jnp.int32(0), jnp.int32(0)))
 
