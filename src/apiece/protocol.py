@@ -17,8 +17,8 @@ The contract. Each line is a test that every method of the catalog passes on eve
    something when late. A method whose reply cannot be one says so in its docstring, in a line that begins with `Late:`.
 5. Rows beyond a client's size are never read; replies of weight 0 never matter.
 6. Permuting the cohort changes nothing but rounding.
-7. Forgetting is legal: an engine may re-enroll a client each round. What is kept is of use: replies or models depend
-   on it.
+7. Forgetting is legal: an engine may re-enroll a client each round. What is kept from visit to visit is of use: replies
+   or models depend on it.
 8. `params` in `enroll` is the initial model, which every party builds from the spec and the seed; it is never sent.
 9. A client's state is committed when its reply counted. A reply that was late, lost or refused leaves the client as it
    was before (without memory, if it had none), so that server and client never have different pasts. What is the

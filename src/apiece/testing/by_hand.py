@@ -181,18 +181,23 @@ def an_update_leaves_no_layer_out(case: Case, engine: str) -> None:
 
 @check_line(7, ("functions",), layers=True)
 def what_is_kept_is_of_use(case: Case, engine: str) -> None:
-    """What a client keeps is of use: its replies, or the model that it uses, depend on it."""
-    numbers = [leaf for leaf in jax.tree.leaves(case.shapes().client) if jnp.issubdtype(leaf.dtype, jnp.number)]
-    if numbers:
-        usual, other = (jax.tree.leaves(play(case, nudge=nudge)) for nudge in (0.0, 0.25))
-        changed = any(np.any(np.asarray(a) != np.asarray(b)) for a, b in zip(usual, other, strict=True))
-        assert changed, "with other numbers in its state all replies and models are the same: nothing reads it"
+    """What a client keeps from visit to visit is of use: its replies, or the model that it uses, depend on it."""
+    usual, other = play(case), play(case, nudge=0.25)
+    if _differ(usual.clients, usual.enrolled):  # what stays as it is may be kept for its shapes
+        seen = _differ((usual.replies, usual.models), (other.replies, other.models))
+        assert seen, "with other numbers in its state all replies and models are the same: nothing reads it"
 
 
 def _some_replies(case: Case) -> Reply:
     """Four replies that are not all alike."""
     ramp = lambda leaf: (jnp.arange(4 * leaf.size) / (4 * leaf.size)).reshape((4, *leaf.shape)).astype(leaf.dtype)
     return jax.tree.map(ramp, case.reply)
+
+
+def _differ(a: Tree, b: Tree) -> bool:
+    """Whether a number is another one."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return any(bool(np.any(np.asarray(p) != np.asarray(q))) for p, q in pairs)
 
 
 def _named(values: Tree) -> dict[str, Any]:

@@ -15,10 +15,12 @@ ROUNDS = 2
 
 
 class Played(NamedTuple):
-    """The replies, stacked by round and client, and the models that the clients use at the end."""
+    """The replies, stacked by round and client, the models used at the end, the clients' states before and after."""
 
     replies: Reply
     models: Params
+    enrolled: Client
+    clients: Client
 
 
 def play(case: Case, origin: float = 0.0, nudge: float = 0.0) -> Played:
@@ -60,15 +62,14 @@ def _play(case: Case, hyper: dict[str, Any], origin: Tree, nudge: Tree) -> Playe
         return (merged, clients), replies
 
     server = method.init(case.params, first)
-    (server, clients), replies = lax.scan(
-        play_round, (server, lax.map(enroll, ids)), jax.random.split(work_key, ROUNDS)
-    )
+    enrolled = lax.map(enroll, ids)
+    (server, clients), replies = lax.scan(play_round, (server, enrolled), jax.random.split(work_key, ROUNDS))
 
     def use(i: Tree, client: Client) -> Params:
         key = jax.random.fold_in(use_key, i)
         return method.personal(_nudged(client, nudge), message(server, i), mine(i), key)
 
-    return Played(replies, lax.map(lambda given: use(*given), (ids, clients)))
+    return Played(replies, lax.map(lambda given: use(*given), (ids, clients)), enrolled, clients)
 
 
 def _mine(case: Case, i: Tree) -> Data:
@@ -77,8 +78,13 @@ def _mine(case: Case, i: Tree) -> Data:
 
 
 def _nudged(client: Client, nudge: Tree) -> Client:
-    """With every number changed; what is yes or no, or a key, is left as it is."""
-    number = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.number)
-    whole = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.integer)
-    change = lambda leaf: (jnp.ceil(nudge) if whole(leaf) else nudge).astype(leaf.dtype)
-    return jax.tree.map(lambda leaf: leaf + change(leaf) if number(leaf) else leaf, client)
+    """With every number changed, whole ones by a whole one, and every yes made a no; keys are left as they are."""
+
+    def change(leaf: jax.Array) -> jax.Array:
+        if leaf.dtype == bool:
+            return leaf ^ (nudge > 0)
+        if jnp.issubdtype(leaf.dtype, jnp.integer):
+            return leaf + jnp.ceil(nudge).astype(leaf.dtype)
+        return leaf + nudge.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(change, client)
