@@ -64,8 +64,8 @@ def test_rows_on_disk_are_kept_where_memory_cannot_be_given_back(monkeypatch):
     monkeypatch.delattr(mmap, "MADV_DONTNEED", raising=False)
     monkeypatch.setattr(states, "memory", lambda: 0)
     leaf = states.blank_rows(SHAPES, 9)["w"]
-    states.put_back(leaf, np.array([7]), np.ones((1, 50)))
-    assert states.looked_up(leaf, np.array([2, 7]))[:, 0].tolist() == [0, 1]
+    states.commit_rows(leaf, np.array([7]), np.ones((1, 50)))
+    assert states.look_up_rows(leaf, np.array([2, 7]))[:, 0].tolist() == [0, 1]
 
 
 def test_a_disk_that_is_too_small_is_told(monkeypatch):
