@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax import lax
 
 from apiece import tree
@@ -52,6 +53,17 @@ class Visit(NamedTuple):
     after: Client
     kept: Client
     reply: Reply
+
+
+def mix_rows(i: int, count: int) -> np.ndarray:
+    """A client's row numbers in a random order of its own: where only some of its examples are to count, which ones.
+
+    >>> mix_rows(1, 4).tolist()
+    [1, 2, 0, 3]
+    """
+    order = np.arange(count)
+    np.random.default_rng([0x6E6577, i]).shuffle(order)
+    return order
 
 
 def visit(

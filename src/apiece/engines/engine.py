@@ -183,3 +183,12 @@ def check_word(what: str, word: str, known: Sequence[str]) -> None:
     """An option that is one of a few words, or an error that names it."""
     if word not in known:
         raise UserError(f"{what} = '{word}' is unknown: {suggest(word, known)}")
+
+
+def join_outcomes(found: dict[str, list[tuple[np.ndarray, ...]]]) -> dict[str, tuple[np.ndarray, ...]]:
+    """Outcomes of some clients after others, end to end."""
+    nothing = (np.zeros(0, np.float32),) * 2  # nobody was asked
+    return {
+        name: tuple(map(np.concatenate, zip(*parts, strict=True))) if parts else nothing
+        for name, parts in found.items()
+    }

@@ -55,13 +55,11 @@ class Bench:
         shapes = jax.tree.map(np.shape, (place.x, place.y)), int(sizes.max(initial=1)), len(sizes), place.population
         key = (self.method, place.objective, repr((fixed, self.plan, shapes)))
         if key not in self._here:
-            made = self._shared.get(key)
-            if made is None:
-                made = self._shared[key] = engine_of(place, self.method, every, self.plan)[0]
-            elif isinstance(made, Simulation):  # made for other data: what was compiled serves again
-                made = made.moved(place.x, place.y, place.offsets, place.splits)
+            shared = self._shared.get(key)
+            if isinstance(shared, Simulation):  # made for other data: what was compiled serves again
+                made: Engine = shared.moved(place.x, place.y, place.offsets, place.splits)
             else:
-                made = engine_of(place, self.method, every, self.plan)[0]
+                made = self._shared[key] = engine_of(place, self.method, every, self.plan)[0]
             self._here[key] = made
         return self._here[key], hyper
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import whole
-from apiece.engines.contact import Build, keys, model_shapes
-from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word
+from apiece.engines.contact import Build, keys, mix_rows, model_shapes
+from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word, join_outcomes
 from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import (
     NEVER,
@@ -154,9 +154,7 @@ class Remote(Engine):
             for part in parts:
                 data = self.data[part][i]
                 found[part].append(tuple(np.asarray(each)[: int(data.size)] for each in judge(model, data)))
-        nothing = (np.zeros(0, np.float32),) * 2  # nobody was asked
-        together = lambda rows: tuple(map(np.concatenate, zip(*rows, strict=True))) if rows else nothing
-        return {part: together(rows) for part, rows in found.items()}
+        return join_outcomes(found)
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
@@ -211,11 +209,10 @@ def _own_rows(x: Tree, y: Tree, offsets: np.ndarray) -> list[Data]:
 
 def _first_of_mixed(data: Data, i: int, most: int) -> Data:
     """As if the client had `most` examples: the first ones in a random order, the same as in a simulation."""
-    order = np.arange(int(data.size))
-    np.random.default_rng([0x6E6577, i]).shuffle(order)
-    places = np.concatenate([order, np.arange(int(data.size), int(data.capacity or data.size))])
+    count = int(data.size)
+    places = np.concatenate([mix_rows(i, count), np.arange(count, int(data.capacity or count))])
     pick = lambda leaf: leaf[places]
-    size = np.int32(min(int(data.size), most))
+    size = np.int32(min(count, most))
     return dataclasses.replace(data, x=jax.tree.map(pick, data.x), y=jax.tree.map(pick, data.y), size=size)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
-from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word
+from apiece.engines.contact import Build, Visit, key_of, keys, mix_rows, model_in_use, model_shapes, settle, visit
+from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word, join_outcomes
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.score import Examples, score_models
 from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
@@ -194,11 +194,7 @@ class Simulation(Engine):
                 scores = score_models(models, split.x, split.y, start, size, **how)
                 inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
                 found[name].append(tuple(on_host(score)[: len(who)][inside] for score in scores))
-        nothing = (np.zeros(0, np.float32),) * 2  # nobody was asked
-        return {
-            name: tuple(map(np.concatenate, zip(*parts, strict=True))) if parts else nothing
-            for name, parts in found.items()
-        }
+        return join_outcomes(found)
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
@@ -368,7 +364,7 @@ def mixed(offsets: np.ndarray, who: np.ndarray) -> np.ndarray:
     """
     order = np.arange(offsets[-1])
     for i in who:
-        np.random.default_rng([0x6E6577, int(i)]).shuffle(order[offsets[i] : offsets[i + 1]])
+        order[offsets[i] : offsets[i + 1]] = offsets[i] + mix_rows(int(i), int(offsets[i + 1] - offsets[i]))
     return order
 
 
