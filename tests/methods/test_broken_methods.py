@@ -191,7 +191,7 @@ BROKEN = [
     (the_message_is_noisy, 3, "it draws nothing and changes nothing"),
     (others_are_counted_by_the_wayside, 3, "it draws nothing and changes nothing"),
     (a_tracer_is_kept, 1, "nothing that they compute with is kept outside of them"),
-    (a_counter_counts_traces, 1, "also when traced anew"),
+    (a_counter_counts_traces, 1, "built and traced anew, they are the same program"),
     (everybody_counts, 5, "Replies of weight 0 never matter"),
     (zero_times_what_is_not_a_number, 5, "Replies of weight 0 never matter"),
     (the_first_counts_twice, 6, "Permuting the cohort changes nothing but rounding"),

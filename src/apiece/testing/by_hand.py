@@ -78,6 +78,16 @@ def nothing_leaks_out_of_a_trace(case: Case, engine: str) -> None:
         case.shapes()
 
 
+@check_line(1, ("functions",))
+def a_method_built_anew_is_the_same(case: Case, engine: str) -> None:
+    """The six functions are pure: built and traced anew, they are the same program."""
+    (text, consts), (again, others) = case.program(), case.program()
+    differ = next((pair for pair in zip(text.split("\n"), again.split("\n"), strict=False) if len({*pair}) > 1), None)
+    assert differ is None, f"the program changes: at first it says `{differ[0].strip()}`, then `{differ[1].strip()}`"
+    assert len(text) == len(again), "the program grows"
+    check_same("a constant of the program when traced anew", others, consts)
+
+
 @check_line(5, ("functions",))
 def replies_of_weight_zero_never_matter(case: Case, engine: str) -> None:
     """Replies of weight 0 never matter, whatever they hold."""

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -175,7 +176,7 @@ class Case:
         return watch_method(self.build(hyper, round), self.reply)
 
     def refusing(self, hyper: dict[str, Any], round: Any) -> Method:
-        """The method whose server refuses every reply of client 3 from its second merge on."""
+        """The method whose server can refuse the replies of client 3."""
         return refuse_replies(self.watched(hyper, round), client=3)
 
     def data(self, i: int, x: Tree = None, y: Tree = None) -> Data:
@@ -190,6 +191,14 @@ class Case:
 
     def shapes(self, dtype: Any = np.float32, traced: dict[str, Any] | None = None) -> "Shapes":
         """The shapes of everything that passes through the six functions, from one abstract round."""
+        return self._abstract_round(jax.eval_shape, dtype, traced or {})
+
+    def program(self) -> tuple[str, list[np.ndarray]]:
+        """(its text, its constants): the six functions as one program, built and traced anew."""
+        traced = self._abstract_round(jax.make_jaxpr, np.float32, self.hyper)
+        return re.sub("0x[0-9a-f]+", "", str(traced)), [np.asarray(const) for const in traced.consts]
+
+    def _abstract_round(self, look: Callable, dtype: Any, traced: dict[str, Any]) -> Any:
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self.params)
         data = self.data(3, self.x.astype(dtype))
 
@@ -203,7 +212,8 @@ class Case:
             personal = method.personal(after, message, data, key)
             return Shapes(params, server, merged, client, after, personal, message, reply)
 
-        return jax.eval_shape(round_of_two, params, data, jax.random.key(0), traced or {})
+        given = (params, data, jax.random.key(0), traced)
+        return jax.eval_shape(round_of_two, *given) if look is jax.eval_shape else look(round_of_two)(*given)
 
     def run(self, engine: str, schedule: Schedule = FIRST_EVERYBODY, **how: Any) -> Ending:
         """A run by this engine, remembered."""
@@ -222,54 +232,79 @@ class Case:
         schedule: Schedule = FIRST_EVERYBODY,
         owners: tuple[int, ...] | None = None,
         models: bool = True,
+        refusing: bool = False,
         **how: Any,
     ) -> Ending:
-        """A run by this engine; `owners`: whose rows are numbers; `models`: whether to make everybody's at the end."""
-        return self._outcome(self.engine(engine, schedule, **how), len(schedule), owners, models)
+        """A run by this engine.
+
+        Args:
+            owners: whose rows are numbers. models: whether to make everybody's at the end. refusing: whether the
+                server, aside, refuses client 3 from its second merge on. how: see `engine`.
+        """
+        made = self.engine(engine, schedule, **how)
+        if owners is not None:
+            self._poison(made, owners)
+        run = made.start(self.model.init, SEED, self.hyper)
+        if isinstance(run.server, Refusing) and not refusing:
+            patient = run.server._replace(patience=jnp.full_like(run.server.patience, len(schedule)))
+            run = dataclasses.replace(run, server=made.take_in(patient))
+        run = made.advance(run, len(schedule))
+        assert not run.refused, "the server refused a reply, because it is not finite"
+        used = made.personal(run, np.arange(len(SIZES))) if models else ()
+        server, replies = jax.tree.map(np.asarray, run.server.inner if isinstance(run.server, Refusing) else run.server)
+        clients, enrolled_with = run.rows
+        replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
+        return Ending(server, replies, clients, enrolled_with, used)
 
     def engine(
         self,
         engine: str,
         schedule: Schedule,
         stateless: bool = False,
-        fresh: int = 0,
-        mode: str = "auto",
-        devices: int | None = None,
-        refusing: bool = False,
+        aside: bool = False,
     ) -> Engine:
-        """An engine that plays this schedule; engines that differ in nothing else share their compiled programs."""
-        name = (engine, stateless, fresh, mode, devices, refusing)
-        if name not in self._kept:
-            here = (self.refusing if refusing else self.watched, self.x, self.y, self.offsets)
-            how: dict[str, Any] = dict(population=POPULATION, stateless=stateless)
-            more: dict[str, Any] = how | dict(
-                block=len(FIRST_EVERYBODY) + 1, mode=mode, devices=jax.devices()[:devices]
-            )
-            self._kept[name] = {
-                "vectorized": lambda: Vectorized(*here, participation=Chosen(), **more),
-                "asynchronous": lambda: Asynchronous(*here, arrivals=Punctual(), **more),
-                "remote": lambda: Remote(*here, participation=Chosen(), **how),
-            }[engine]()
-        made = copy.copy(self._kept[name])  # the copy shares the compiled programs
+        """An engine that plays this schedule; engines that differ in nothing else share their compiled programs.
+
+        `aside`: all that may not matter is otherwise at once, for each program costs a compile: a simulation on one
+        device, its clients run in the other way than it would choose; and a server that can refuse replies.
+        """
+        name = (engine, stateless, aside)
+        made = copy.copy(self.remember(name, lambda: self._make(*name)))  # the copy shares the compiled programs
         if isinstance(made, Asynchronous):
             made.arrivals, made._itineraries = Punctual(schedule), {}
         else:
             made.participation = Chosen(schedule=schedule)
         return made
 
-    def _outcome(self, engine: Engine, rounds: int, owners: tuple[int, ...] | None, models: bool) -> Ending:
-        if owners is not None and isinstance(engine, Remote):
-            engine.data = {"train": [_padding_poisoned(data) for data in engine.data["train"]]}
-        elif owners is not None and isinstance(engine, Simulation):
+    def _make(self, engine: str, stateless: bool, aside: bool) -> Engine:
+        here = (self.refusing if aside else self.watched, self.x, self.y, self.offsets)
+        how: dict[str, Any] = dict(population=POPULATION, stateless=stateless)
+        if engine == "remote":
+            remote = Remote(*here, participation=Chosen(), **how)
+            usual = self.remember("remote programs", lambda: remote._programs)  # a client's work is the same in all
+            remote._programs = usual._replace(merge=remote._programs.merge) if aside else usual
+            return remote
+        how |= dict(block=len(FIRST_EVERYBODY) + 1)
+        if aside:
+            how |= dict(mode="vmap" if jax.devices()[0].platform == "cpu" else "sequential", devices=jax.devices()[:1])
+        made: Simulation
+        if engine == "asynchronous":
+            made = Asynchronous(*here, arrivals=Punctual(), **how)
+        else:
+            made = Vectorized(*here, participation=Chosen(), **how)
+        if not aside:
+            # Which model a client uses depends neither on how its state came about nor on whether it will be kept.
+            made._personal = self.remember("simulations' models", lambda: made._personal)
+        return made
+
+    def _poison(self, engine: Engine, owners: tuple[int, ...]) -> None:
+        """Make every row that is not of the owners unreadable."""
+        if isinstance(engine, Simulation):
             engine.train = engine.examples(*self.others_poisoned(owners), self.offsets)
-        run = engine.start(self.model.init, SEED, self.hyper)
-        run = engine.advance(run, rounds)
-        assert not run.refused, "the server refused a reply, because it is not finite"
-        used = engine.personal(run, np.arange(len(SIZES))) if models else ()
-        server, replies = jax.tree.map(np.asarray, run.server[0] if isinstance(run.server, Refusing) else run.server)
-        clients, enrolled_with = run.rows
-        replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
-        return Ending(server, replies, clients, enrolled_with, used)
+        elif isinstance(engine, Remote):
+            engine.data = {"train": [_padding_poisoned(data) for data in engine.data["train"]]}
+        else:  # else its checks would pass whatever it reads
+            raise TypeError(f"say here how rows of others are made unreadable for {type(engine).__name__}")
 
 
 def _padding_poisoned(data: Data) -> Data:
@@ -307,26 +342,27 @@ def cohort_of(ids: tuple[int, ...]) -> Cohort:
 
 
 class Refusing(NamedTuple):
-    """The server of `refuse_replies`: the method's own, and how often it has merged."""
+    """The server of `refuse_replies`: the method's own, how often it has merged, and from which merge on it refuses."""
 
     inner: Server
     merges: Tree
+    patience: Tree
 
 
 def refuse_replies(method: Method, client: int) -> Method:
     """The method whose server refuses every reply of one client from its second merge on."""
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
-        refused = (cohort.ids == client) & (server.merges > 0)
+        refused = (cohort.ids == client) & (server.merges >= server.patience)
         cohort = cohort._replace(weight=jnp.where(refused, 0, cohort.weight))
         inner, counted = merge_replies(method, server.inner, replies, cohort, key)
-        return Refusing(inner, server.merges + 1), counted
+        return Refusing(inner, server.merges + 1, server.patience), counted
 
     return with_merge(
         method,
         merge,
         refuses=True,
-        init=lambda params, key: Refusing(method.init(params, key), jnp.int32(0)),
+        init=lambda params, key: Refusing(method.init(params, key), jnp.int32(0), jnp.int32(1)),
         message=lambda server, i: method.message(server.inner, i),
     )
 

@@ -28,11 +28,8 @@ def engines_return_states_as_they_were(case: Case, engine: str) -> None:
 
 @check_line(1)
 def the_same_run_twice_is_the_same(case: Case, engine: str) -> None:
-    """The six functions are pure: the same run gives the same numbers, bit for bit, also when traced anew."""
-    first = case.run(engine)
-    check_same("a second run", case.rerun(engine), first)
-    anew = case.rerun(engine, fresh=1, models=False)  # without models, as below: each costs a compile
-    check_same("a run of a method that was built and traced anew", anew, first._replace(models=()))
+    """The six functions are pure: the same run gives the same numbers, bit for bit."""
+    check_same("a second run", case.rerun(engine), case.run(engine))
 
 
 @check_line(5)
@@ -114,7 +111,7 @@ def states_are_committed_when_replies_counted(case: Case, engine: str) -> None:
     method = case.build(case.hyper, 0)
     everybody = (0, 1, 2, 3)
     # The server refuses client 3 from the second round on; who is refused each time ends where it was after the first.
-    refused = case.run(engine, (everybody, everybody, everybody), refusing=True, models=False)
+    refused = case.run(engine, (everybody, everybody, everybody), aside=True, refusing=True, models=False)
     once = case.run(engine, (everybody,), models=False)
     mine = lambda outcome: tree.take(outcome.clients, 3)
     if method.keep is None:
@@ -122,7 +119,7 @@ def states_are_committed_when_replies_counted(case: Case, engine: str) -> None:
     heard = case.run(engine, (everybody, (0, 1, 2), (0, 1, 2)), models=False)
     check_same("the server, which refused client 3,", refused.server, heard.server, ROUNDING)
     for other in case.engines:
-        there = case.run(other, (everybody, everybody, everybody), refusing=True, models=False)
+        there = case.run(other, (everybody, everybody, everybody), aside=True, refusing=True, models=False)
         check_same(f"client 3's state on the {other} engine", mine(there), mine(refused), ROUNDING)
 
 
@@ -152,9 +149,8 @@ def engines_agree(case: Case, engine: str) -> None:
 @check_line(6, ("vectorized",))
 def how_clients_are_run_is_rounding(case: Case, engine: str) -> None:
     """Divided over the devices or all on one, one by one or all at once (vmap): nothing changes but rounding."""
-    other = "vmap" if jax.devices()[0].platform == "cpu" else "sequential"  # than the engine's own choice
-    there = case.run(engine, mode=other, devices=1, models=False)  # both at once: each costs a compile
-    check_outcomes(f"on one device in the mode {other}", there, case.run(engine)._replace(models=()))
+    there = case.run(engine, aside=True, models=False)
+    check_outcomes("on one device in the other mode", there, case.run(engine)._replace(models=()))
 
 
 @check_line(1, ("functions",))
