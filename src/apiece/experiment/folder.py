@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pydantic
 
+from apiece.data.federation import HITS
 from apiece.errors import UserError
 from apiece.experiment.ranking import chosen_candidate, count_beside_local, mean_costs, rank
 from apiece.experiment.record import FORMAT, Record
@@ -145,5 +146,5 @@ def _judged(run: RunFolder, record: Record) -> Record:
             "beside_local": count_beside_local(clients[name]),
         }
         methods[name] = method.model_copy(update=added)
-    ranking = rank(record.federation.task, methods, clients)
+    ranking = rank("accuracy" if record.federation.task in HITS else "error", methods, clients)
     return record.model_copy(update={"methods": methods, "ranking": ranking})

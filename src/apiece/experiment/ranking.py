@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import HITS
 from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
 from apiece.experiment.record import Amount, BesideLocal, Candidate, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
 
 
-def rank(task: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
+def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
     """The ranking of methods by weighted test score: order, gaps to the best, and what validation would choose."""
-    higher = task in HITS
-    key, factor = ("accuracy", 100.0) if higher else ("error", 1.0)
+    higher = key == "accuracy"
+    factor = 100.0 if higher else 1.0
     scores = {name: _mean(method, "test", key, "mean_weighted") for name, method in methods.items()}
     order = ranked(scores, higher)
     diverged = [name for name in methods if np.isnan(scores[name])]

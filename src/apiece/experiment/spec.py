@@ -7,8 +7,8 @@ import pydantic
 
 from apiece.client.schedule import SCHEDULES
 from apiece.errors import UserError, suggest
+from apiece.experiment.variant import Variant, fill_in, name_rows, variant_of
 from apiece.files import read_toml
-from apiece.methods import CATALOG
 from apiece.models import MODELS
 
 BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
@@ -34,17 +34,20 @@ class ModelSpec(SpecTable):
 
     "package.module:function" is a model of one's own: a function of (shape, outputs), or of (tokens, outputs).
 
-    `hidden` are the widths of its dense layers, where it has such.
+    `hidden` are the widths of its dense layers, where it has such. `objective`: "package.module:function", a function
+    of the model that gives what it is trained and judged by, an `apiece.models.Objective`.
     """
 
-    name: str = "auto"
+    name: Any = "auto"
     hidden: list[Annotated[int, pydantic.Field(ge=1)]] | None = None
+    objective: Any = None
     options: dict[str, Any] = {}
 
     @pydantic.field_validator("name")
     @classmethod
-    def _known(cls, name: str) -> str:
-        if name != "auto" and ":" not in name and name not in MODELS:  # "package.module:function" is found when built
+    def _known(cls, name: Any) -> Any:
+        own = not isinstance(name, str) or ":" in name  # an object, or "package.module:function", found when built
+        if not own and name != "auto" and name not in MODELS:
             raise ValueError(f"there is no such model; {suggest(name, ['auto', *MODELS])}")
         return name
 
@@ -139,7 +142,7 @@ class TrainSpec(SpecTable):
 
 
 class Spec(SpecTable):
-    """A whole experiment.
+    """A whole experiment. `methods`: a table for each row, see `apiece.experiment.variant`; `every`: options of all.
 
     >>> Spec(methods={"ditto": {"lam": 1.0}}).methods
     {'local': {}, 'fed_avg': {}, 'ftfa': {}, 'ditto': {'lam': 1.0}}
@@ -149,10 +152,13 @@ class Spec(SpecTable):
     model: ModelSpec = pydantic.Field(default_factory=lambda: ModelSpec.model_validate({}))
     train: TrainSpec = pydantic.Field(default_factory=lambda: TrainSpec.model_validate({}))
     methods: dict[str, dict[str, Any]] = {}
+    every: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     # Randomness has 32 bits of seed: a larger one would silently be the same as a smaller one.
     seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**32)]] = pydantic.Field([0, 1, 2], min_length=1)
     tune: int = pydantic.Field(8, ge=1)
     baselines: bool = True
+    _rows: dict[str, Variant] = pydantic.PrivateAttr(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "Spec":
@@ -170,11 +176,14 @@ class Spec(SpecTable):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
         SCHEDULES.check(self.train.schedule, self.train.schedule_options)
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
-        wanted = always | self.methods
-        for name, options in wanted.items():
-            CATALOG.check(name, options)
-        object.__setattr__(self, "methods", {name: dict(options) for name, options in wanted.items()})
+        object.__setattr__(self, "methods", fill_in(always | name_rows(self.methods), self.every))
+        object.__setattr__(self, "_rows", {name: variant_of(name, table) for name, table in self.methods.items()})
         return self
+
+    @property
+    def rows(self) -> dict[str, Variant]:
+        """The rows of the comparison: methods with their settings."""
+        return self._rows
 
 
 def make_spec(values: dict[str, Any], where: str = "the spec") -> Spec:

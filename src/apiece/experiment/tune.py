@@ -19,13 +19,24 @@ def candidates(
     [{'lr': 0.1}, {'lr': 0.1}, {'lr': 0.0316}]
     """
     points = [{name: defaults[name] for name in space}]
-    if space and trials > 1:
-        # The first point of the sequence is the corner of the space: skipped.
-        halton = qmc.Halton(d=len(space), scramble=False)
-        halton.fast_forward(1)
-        for unit in halton.random(trials - 1):
-            points.append({name: _between(*space[name], u) for name, u in zip(space, unit, strict=True)})
-    return points[: max(1, trials)]
+    return [*points, *(spread(space, {}, trials - 1) if space and trials > 1 else [])]
+
+
+def spread(space: dict[str, tuple[float, float]], grid: dict[str, list], trials: int) -> list[dict[str, Any]]:
+    """`trials` points spread evenly over the space, on a logarithmic scale, and over lists of values.
+
+    >>> spread({"lr": (0.01, 1.0)}, {"steps": [5, 10]}, 2)
+    [{'lr': 0.1, 'steps': 5}, {'lr': 0.0316, 'steps': 10}]
+    """
+    # The first point of the sequence is the corner of the space: skipped.
+    halton = qmc.Halton(d=len(space) + len(grid), scramble=False)
+    halton.fast_forward(1)
+    points: list[dict[str, Any]] = []
+    for unit in halton.random(max(1, trials)):
+        numbers = {name: _between(*space[name], u) for name, u in zip(space, unit[: len(space)], strict=True)}
+        chosen = zip(grid.items(), unit[len(space) :], strict=True)
+        points.append(numbers | {name: values[int(u * len(values))] for (name, values), u in chosen})
+    return points
 
 
 def best(tried: list[dict[str, Any]]) -> dict[str, Any]:
