@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from apiece.aggregate import rule
+from apiece.client.optimize import make_optimizer
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data.federation import HITS
@@ -27,12 +29,13 @@ from apiece.engines.world.pace import Pace
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import Metric, metrics_of
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
+from apiece.experiment.variant import Variant
 from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.models.foreign import adopt
 from apiece.own import import_thing
-from apiece.protocol import Method, apply_model
+from apiece.protocol import Data, Method, Params, apply_model
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust
 from apiece.wrap.attacks import attack as attack_named
 
@@ -226,7 +229,9 @@ def engine_of(
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
     scale = None if train.schedule == "constant" else plan
-    build, hyper = bind(method, place.objective.loss, options, scale, place.population, place.model)
+    how_to_step = dict(optimizer=optimizer_of(train), keep=keeps_memories(train), scheduled=train.scheduled)
+    given = (place.objective.loss, options, scale, place.population, place.model)
+    build, hyper = bind(method, *given, **how_to_step)
     build = wrap_method(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how["held_out"] = place.splits
@@ -243,6 +248,21 @@ def engine_of(
     if train.engine == "remote":
         return Remote(*here, **how), hyper
     return Vectorized(*here, block=train.evaluate_every, **how), hyper
+
+
+def optimizer_of(train: TrainSpec) -> Any:
+    """What the clients' gradients go through; None: nothing.
+
+    >>> optimizer_of(TrainSpec()) is None
+    True
+    """
+    chosen = train.optimizer
+    return None if chosen is None else make_optimizer(chosen.name, chosen.options, chosen.clip)
+
+
+def keeps_memories(train: TrainSpec) -> bool:
+    """Whether clients keep their optimizer's memories from visit to visit."""
+    return train.optimizer is not None and train.optimizer.keep
 
 
 def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
@@ -321,4 +341,36 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
         # remember) says so when it opens its state, or when a client enrolls.
         params = jax.eval_shape(place.model.init, jax.random.key(0))
         model_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
+        if spec.train.optimizer is not None:
+            _check_optimizer(row, options, spec.train, place)
     return place
+
+
+def _check_optimizer(row: Variant, options: dict[str, Any], train: TrainSpec, place: Arena) -> None:
+    """A method that does not train by `descend` would take its own steps, and the optimizer silently do nothing."""
+    optimizer, trainings = optimizer_of(train), 0
+
+    def init(params: Params) -> Any:
+        nonlocal trainings
+        trainings += 1
+        return optimizer.init(params)
+
+    counting = optax.GradientTransformation(init, optimizer.update)
+    how: dict[str, Any] = dict(optimizer=counting, keep=train.optimizer is not None and train.optimizer.keep)
+    build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model, **how)
+    method, key = build(hyper, 0), jax.random.key(0)
+
+    def visit(params: Params, data: Data) -> Any:
+        message = method.message(method.init(params, key), jnp.int32(0))
+        return method.local(method.enroll(params, message, data, key), message, data, key)
+
+    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (place.x, place.y))
+    data = Data(x, y, np.int32(0), np.int32(1), int(place.sizes("train").max()))
+    try:
+        jax.eval_shape(visit, jax.eval_shape(place.model.init, key), data)
+    except jax.errors.UnexpectedTracerError:
+        raise UserError(f"method '{row.name}' trains inside of a loop of its own, so that its clients cannot keep the "
+                        "memories of an optimizer; leave train.optimizer.keep out") from None  # fmt: skip
+    if not trainings:
+        raise UserError(f"method '{row.name}' takes steps of its own, which no optimizer can replace; leave "
+                        "train.optimizer or this method out")  # fmt: skip

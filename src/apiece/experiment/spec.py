@@ -106,11 +106,27 @@ class DefenceSpec(SpecTable):
     most: float | None = pydantic.Field(None, gt=0)
 
 
+class OptimizerSpec(SpecTable):
+    """What the clients' gradients go through before a step of the method's own size `lr`: an optimizer of optax (adam,
+    adamw, sgd with momentum, lion, ...) or "package.module:function", which makes one with learning rate 1.
+
+    `options`: its own, such as weight_decay. `clip`: longer gradients are made so long. `keep`: clients keep its
+    memories (moments) from visit to visit; otherwise every visit begins anew.
+    """
+
+    name: Any = "sgd"
+    options: dict[str, Any] = {}
+    clip: float | None = pydantic.Field(None, gt=0)
+    keep: bool = False
+
+
 class TrainSpec(SpecTable):
     """How a run goes: rounds, who takes part, the schedule, when to look.
 
     `engine`: "vectorized" runs everybody in compiled blocks; "remote" sends every message and reply as bytes, client by
     client, as a network does: slower, and the same numbers. `arrivals` has an engine of its own.
+    `schedule`: a factor on step sizes, round by round: constant, linear, exponential, cosine, or a function of the
+    round; on those that `scheduled` names, by default `lr`, or all of a method that has no such.
     `newcomer_examples`: from how many examples each, and from all, new clients are judged; none: from all only.
     """
 
@@ -120,8 +136,10 @@ class TrainSpec(SpecTable):
     probability: float | None = pydantic.Field(None, gt=0, le=1)
     weights: Literal["examples", "uniform"] = "examples"
     stateless: bool = False
-    schedule: str = "constant"
-    schedule_options: dict[str, int | float] = {}
+    schedule: Any = "constant"
+    schedule_options: dict[str, Any] = {}
+    scheduled: list[str] = []
+    optimizer: OptimizerSpec | None = None
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
     newcomer_examples: list[Annotated[int, pydantic.Field(ge=1)]] = [1, 3, 10, 30, 100, 300]
@@ -135,8 +153,8 @@ class TrainSpec(SpecTable):
 
     @pydantic.field_validator("schedule")
     @classmethod
-    def _known(cls, name: str) -> str:
-        if ":" not in name and name not in SCHEDULES:
+    def _known(cls, name: Any) -> Any:
+        if isinstance(name, str) and ":" not in name and name not in SCHEDULES:
             raise ValueError(f"there is no such schedule; {suggest(name, SCHEDULES)}")
         return name
 

@@ -70,9 +70,8 @@ def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds:
     # A finite population, partly seen: nothing is uncertain when all were looked at.
     unseen = 1 - len(who) / place.population
     spread = float(np.std(losses, ddof=1)) if seen > 1 else 0.0
-    own = {
-        name: values[~np.isnan(values)] for name, values in metric_values(engine, place, run, who, "validation").items()
-    }
+    own = metric_values(engine, place, run, who, "validation")
+    mean = lambda values: float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
     return {
         "round": run.round,
         "clock": run.clock,

@@ -1,5 +1,6 @@
 """A spec as files have it: things of one's own by their paths, and the hashes that tell whether code has changed."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ def own_things(spec: Spec) -> dict[str, Any]:
         found[f"metrics.{name}"] = value["function"] if isinstance(value, Mapping) else value
     if spec.train.schedule not in SCHEDULES.own:
         found["train.schedule"] = spec.train.schedule
+    if (chosen := spec.train.optimizer) is not None and (not isinstance(chosen.name, str) or ":" in chosen.name):
+        found["train.optimizer.name"] = chosen.name
     return found
 
 
@@ -46,7 +49,7 @@ def written_spec(spec: Spec) -> dict[str, Any]:
         elif where == "model":
             values["model"]["name"] = text
         else:
-            values[above[0]][last] = text
+            functools.reduce(dict.__getitem__, above, values)[last] = text
     return values
 
 
@@ -80,5 +83,5 @@ def refuse_changed_code(folder: Any, begun: Mapping[str, str], now: Mapping[str,
     for where, code in now.items():
         if begun.get(where) != code:
             what = "apiece itself" if where == "apiece" else f"the code of {where}"
-            raise UserError(f"{what} changed since the run in '{folder}' began, and one record must not hold numbers of "
-                            "two versions; put the old code back, or start a new run")  # fmt: skip
+            raise UserError(f"{what} changed since the run in '{folder}' began, and one record must not hold numbers "
+                            "of two versions; put the old code back, or start a new run")  # fmt: skip
