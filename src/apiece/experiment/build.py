@@ -315,6 +315,14 @@ def _pace(spec: PaceSpec) -> Pace:
     return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
 
 
+def criterion(spec: Spec, metrics: tuple[Metric, ...]) -> tuple[str, bool]:
+    """(what tuning chooses by, whether more of it is better)."""
+    known = {"loss": False, "error": False} | {metric.name: metric.higher_is_better for metric in metrics}
+    if spec.choose not in known:
+        raise UserError(f"choose = '{spec.choose}': {suggest(spec.choose, known)}")
+    return f"validation_{spec.choose}", known[spec.choose]
+
+
 def check(spec: Spec, federation: Federation | None = None) -> Arena:
     """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
     federation = federation_of(spec.data) if federation is None else _with_new_clients(federation, spec.data)
@@ -325,6 +333,7 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
     place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
+    criterion(spec, place.metrics)
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
         _pace(spec.train.arrivals.pace).typical(0, place.population)

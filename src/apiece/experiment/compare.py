@@ -27,7 +27,7 @@ from apiece.experiment.train import Watch
 from apiece.experiment.variant import Variant, tables_of
 from apiece.experiment.written import code_hashes, refuse_changed_code, with_given, written_spec
 from apiece.machine import peak_memory_mb
-from apiece.methods import CATALOG
+from apiece.methods import CATALOG, USUAL
 from apiece.methods.bind import bind
 from apiece.protocol import Method, Params
 
@@ -139,7 +139,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     for name, row in spec.rows.items():
         bench = Bench(place, row.method, row.options, spec.train)
         tuning[name] = _tuned(spec, row, bench, run.checkpoint(f"{name}-tuning.json"), progress)
-        chosen = tune.best(tuning[name])
+        chosen = tune.best(tuning[name], *setup.criterion(spec, place.metrics))
         trials[name] = {}
         for seed in spec.seeds:
             trials[name][seed] = _finished(name, bench, seed, chosen["options"], run, progress)
@@ -159,7 +159,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
 def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points = row.points(spec.tune)
+    points, wanted = row.points(spec.tune), f"validation_{spec.choose}"
     if len(points) == 1:
         progress.skip(_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
@@ -167,7 +167,8 @@ def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progr
     for point in points[len(tried) :]:
         progress.say(f"{row.name}: tuning {len(tried) + 1} of {len(points)}")
         _, _, curve = bench.look(point, spec.seeds[0], tick=progress.tick)
-        tried.append(files.as_plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
+        last = {key: value for key, value in curve[-1].items() if key in ("validation_loss", wanted)}
+        tried.append(files.as_plain({"options": point, **last}))
         files.write_json(path, tried)
     return tried
 
@@ -207,7 +208,7 @@ def _record(
     clients: dict[str, tables.ClientMeans],
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
-    plain = files.as_plain(written_spec(spec))
+    plain, chooses = files.as_plain(written_spec(spec)), setup.criterion(spec, place.metrics)
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
@@ -215,14 +216,14 @@ def _record(
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
         methods[name] = MethodRecord(
             method=written,
-            options=CATALOG.complete(row.method, row.options | tune.best(tuning[name])["options"]),
+            options=CATALOG.complete(row.method, row.options | tune.best(tuning[name], *chooses)["options"]),
             tuning=tried,
             seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
             summary=measure.over_seeds(list(per_seed.values())),
             newcomers=newcomers_over_seeds(place, by_seed),
             hurt=gains.get(name),
             against={other: measure.against(trials, place, name, other) for other in BASELINES},
-            chosen=ranking.chosen_candidate(tried),
+            chosen=tuning[name].index(tune.best(tuning[name], *chooses)) if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
         )
@@ -263,7 +264,7 @@ class _Progress:
 
 def compare(
     data: str | Path | Federation = "digits",
-    methods: Sequence[str | Callable[..., Method]] | dict[str, Any] = (),
+    methods: Sequence[str | Callable[..., Method]] | dict[str, Any] = USUAL,
     *,
     rounds: int = 100,
     seeds: int | list[int] = 3,
@@ -275,6 +276,7 @@ def compare(
     watch: Watch = lambda what, done, total: None,
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
+    choose: str = "loss",
     **how: Any,
 ) -> Comparison:
     """Compare methods fairly on one federation; Local, FedAvg and FTFA always stand beside them.
@@ -282,12 +284,13 @@ def compare(
     Args:
         data: a source by name, a path, or a Federation (which is then saved in the run folder).
         methods: names or factories of one's own; or name -> options that are not to be tuned, among which "method"
-            makes it a variant: {"weak": {"method": "ditto", "lam": 0.01}}; or name -> factory.
+            makes it a variant: {"weak": {"method": "ditto", "lam": 0.01}}; or name -> factory. Default: the usual nine.
         rounds, seeds, tune: rounds a run, seeds (a number or a list), tuning trials per method.
         out: the run folder; default: the next free runs/compare-N.
         model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
             Flax or torch module will do. model_options, data_options: theirs, by name.
         objective: what to train and judge by. metrics: {"f1": function of a client's outputs and labels, ...}.
+        choose: what tuning chooses by, on validation: "loss", "error", or a metric.
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -306,6 +309,7 @@ def compare(
         "methods": tables_of(methods),
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
         "tune": tune,
+        "choose": choose,
     }
     if isinstance(data, Federation):
         place = setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written

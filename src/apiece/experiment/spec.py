@@ -172,6 +172,7 @@ class Spec(SpecTable):
     methods: dict[str, dict[str, Any]] = {}
     every: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
+    choose: str = "loss"
     # Randomness has 32 bits of seed: a larger one would silently be the same as a smaller one.
     seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**32)]] = pydantic.Field([0, 1, 2], min_length=1)
     tune: int = pydantic.Field(8, ge=1)

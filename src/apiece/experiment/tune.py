@@ -39,14 +39,16 @@ def spread(space: dict[str, tuple[float, float]], grid: dict[str, list], trials:
     return points
 
 
-def best(tried: list[dict[str, Any]]) -> dict[str, Any]:
-    """The trial with the least validation loss; a diverged one never wins, and of equals the first does.
+def best(tried: list[dict[str, Any]], by: str = "validation_loss", higher: bool = False) -> dict[str, Any]:
+    """The trial with the least validation loss (or what else is chosen by); a diverged one never wins, and of equals
+    the first does.
 
     >>> best([{"validation_loss": None, "options": 1}, {"validation_loss": 0.5, "options": 2}])["options"]
     2
     """
-    loss = lambda trial: math.inf if trial["validation_loss"] is None else trial["validation_loss"]
-    return min(tried, key=loss)
+    score = lambda value: math.inf if value is None or math.isnan(value) else -value if higher else value
+    # One that has no loss has diverged, whatever else it has.
+    return min(tried, key=lambda one: math.inf if one["validation_loss"] is None else score(one.get(by)))
 
 
 def _between(low: float, high: float, share: float) -> float:
