@@ -8,7 +8,7 @@ from scipy.stats import qmc
 
 
 def candidates(
-    space: dict[str, tuple[float, float]], defaults: dict[str, float], trials: int
+    space: dict[str, tuple[float, float]], defaults: dict[str, Any], trials: int
 ) -> list[dict[str, float]]:
     """`trials` settings: the defaults, then points spread evenly over the space on a logarithmic scale.
 
