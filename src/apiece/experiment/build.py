@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from apiece.aggregate import rule
 from apiece.client.optimize import make_optimizer
@@ -21,20 +22,18 @@ from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.division import mesh_of, on_devices
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.world.arrivals import Speeds
-from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.faults import Faults
-from apiece.engines.world.pace import Pace
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import Metric
-from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, TrainSpec
+from apiece.experiment.spec import DataSpec, ModelSpec, ServerSpec, TrainSpec
+from apiece.experiment.world import arrivals_of, pace_of, participation_of
 from apiece.methods.bind import bind
-from apiece.models import MODELS, Model, Objective, named_model, objective
+from apiece.models import MODELS, Model, Objective, adapted, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.models.foreign import adopt
 from apiece.own import import_thing
 from apiece.protocol import Method, apply_model
-from apiece.wrap import attacked, attackers, corrupted, guarded, robust
+from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
 from apiece.wrap.attacks import attack as attack_named
 
 AUTO = {"classification": "softmax", "regression": "linear", "custom": "quadratic", "next_character": "char_lstm"}
@@ -84,6 +83,11 @@ def model_and_objective(spec: ModelSpec, federation: Federation) -> tuple[Model,
     if own is not None and not isinstance(own, Objective):
         raise UserError(f"model.objective is an apiece.models.Objective, or a function of the model that makes one, "
                         f"not {own!r}")  # fmt: skip
+    if spec.adapter is not None:
+        if own is not None or brought is not None:
+            raise UserError("model.adapter changes what the model computes, and an objective of one's own does not "
+                            "know of that; leave one of them out")  # fmt: skip
+        model = adapted(model, spec.adapter.rank, spec.adapter.where)
     return model, own or brought
 
 
@@ -236,11 +240,7 @@ def engine_of(
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
-        arrivals = train.arrivals
-        pace = pace_of(arrivals.pace)
-        return Asynchronous(
-            *here, arrivals=Speeds(arrivals.active, arrivals.buffer, arrivals.policy, pace), **how
-        ), hyper
+        return Asynchronous(*here, arrivals=arrivals_of(train.arrivals), **how), hyper
     wrong = train.faults
     faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, pace_of(wrong.pace))
     how |= dict(participation=participation_of(train), faults=faults)
@@ -279,6 +279,9 @@ def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
     if defence is not None and defence.most is not None:
         most = defence.most
         wraps.append(lambda method: guarded(method, most=most))
+    if train.server is not None:
+        chosen_by, where = server_optimizer(train.server), train.server.model
+        wraps.insert(0, lambda method: server_optimized(method, chosen_by, where))
     if faults is not None and faults.corrupt:
         share, kind = faults.corrupt, faults.corruption
         wraps.append(lambda method: corrupted(method, share=share, kind=kind))
@@ -300,16 +303,11 @@ def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
     return wrapped
 
 
-def participation_of(train: TrainSpec) -> Participation:
-    """Who takes part, and when.
+def server_optimizer(spec: ServerSpec) -> Any:
+    """The optax optimizer of the server.
 
-    >>> participation_of(TrainSpec(cohort=3)).size
-    3
+    >>> float(server_optimizer(ServerSpec(lr=0.5)).update(jnp.array(1.0), ())[0])
+    -0.5
     """
-    there = Availability(**train.availability.model_dump()) if train.availability else Availability()
-    return Participation(train.cohort, train.probability, there)
-
-
-def pace_of(spec: PaceSpec) -> Pace:
-    """How long clients take."""
-    return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
+    direction = make_optimizer(spec.optimizer, spec.options)
+    return optax.chain(direction, optax.scale(-spec.lr))

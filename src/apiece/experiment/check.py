@@ -18,14 +18,13 @@ from apiece.experiment.build import (
     federation_of,
     model_and_objective,
     optimizer_of,
-    pace_of,
-    participation_of,
     with_new_clients,
     wrap_method,
 )
 from apiece.experiment.metric import Metric, metrics_of
 from apiece.experiment.spec import Spec, TrainSpec
 from apiece.experiment.variant import Variant
+from apiece.experiment.world import arrivals_of, participation_of
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.own import raised_in
@@ -54,7 +53,7 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
     criterion(spec, place.metrics)
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
-        pace_of(spec.train.arrivals.pace).typical(0, place.population)
+        arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # names clients that are not there
         if spec.train.arrivals.active > place.population:
             raise UserError(f"train.arrivals.active = {spec.train.arrivals.active} clients at work are more than the "
                             f"{place.population} that train; lower it")  # fmt: skip
