@@ -43,11 +43,12 @@ TUNED = {
     "fed_adam": {"lr": STEP},
     "ifca": {"lr": STEP},
     "knn_per": {"mix": SHARE, "lr": STEP},
+    "fed_em": {"lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
-    "a whole number from 1": "alone_steps epochs groups l_default l_max neighbours patience prox_steps refits "
-    "steps tune_epochs tune_steps warmup",
+    "a whole number from 1": "alone_steps components epochs groups l_default l_max neighbours patience pi_steps "
+    "prox_steps refits steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
     "above 0": "apart beta convexity eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
     "at least 0": "beta1 beta2 decay improvement inner_lr lam radius spread tau tune_lam validation",

@@ -11,6 +11,7 @@ from apiece import tree
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import CATALOG
+from apiece.methods.fed_em import Mixture
 from apiece.methods.knn_per import Memory
 from apiece.models import (
     adapted,
@@ -180,7 +181,10 @@ def rotation(models, methods=tuple(CATALOG)):
 
 
 def parameters(model):
-    """Those of the shared model, where a personal one is more."""
+    """Those of the shared model, or the mean of them, where a personal one is more."""
+    if isinstance(model, Mixture):
+        share = lambda leaf: model.pi.reshape(*model.pi.shape, *[1] * (leaf.ndim - model.pi.ndim))
+        return jax.tree.map(lambda leaf: (share(leaf) * leaf).sum(model.pi.ndim - 1), model.models)
     return model.params if isinstance(model, Memory) else model
 
 

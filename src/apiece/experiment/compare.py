@@ -55,7 +55,7 @@ class Comparison:
             if client_id not in about["clients"]:
                 raise UserError(f"no personal model of client '{client_id}' was kept for {method}")
             row = about["clients"].index(client_id)
-            mine = {name: get(name, row, row + 1)[0] for name in names if name.split("/")[0] == "personal"}
+            mine = {n: np.asarray(get(n, row, row + 1)[0]) for n in names if n.split("/")[0] == "personal"}
         params = jax.eval_shape(self.place.model.init, jax.random.key(0))
         spec = self.record.spec["methods"][method]
         build, hyper = bind(method, self.place.objective.loss, spec, None, self.place.population, self.place.model)

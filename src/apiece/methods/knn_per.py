@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from apiece.client.draw import FULL_CHUNK, numbers, whole
+from apiece.client.draw import numbers
+from apiece.client.weigh import map_rows, rows_known
 from apiece.errors import UserError
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Apply, Client, Data, Loss, Message, Method, Params, Tree
@@ -82,16 +83,8 @@ def knn_per(
         return base.enroll(params, x, data, key)
 
     def personal(client: Client, x: Message, data: Data, key: Tree) -> Memory:
-        if (rows := data.capacity) is None:
-            raise UserError("method 'knn_per' has to know how many examples a client may have: give Data its capacity")
-        most = min(rows, FULL_CHUNK)
-
-        def remember(c: Tree) -> tuple[jax.Array, jax.Array, jax.Array]:
-            some = whole(data, c * most, most)
-            return see(x, some.x), some.y, some.weight
-
-        chunks = lax.map(remember, jnp.arange(-(-rows // most)))
-        memory = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:rows], chunks)
+        remember = lambda some: (see(x, some.x), some.y, some.weight)
+        memory = map_rows(remember, data, rows_known(data, "knn_per"))
         features, labels, weight = memory
         return Memory(x, features, labels, weight, *(jnp.asarray(number, features.dtype) for number in (mix, scale)))
 
