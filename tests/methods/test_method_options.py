@@ -44,6 +44,7 @@ TUNED = {
     "ifca": {"lr": STEP},
     "knn_per": {"mix": SHARE, "lr": STEP},
     "fed_em": {"lr": STEP},
+    "fed_dyn": {"lam": PULL, "lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {

@@ -10,6 +10,7 @@ from apiece.methods.dynamic_lambda import dynamic_lambda
 from apiece.methods.fed_adam import fed_adam
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.fed_clup import fed_clup
+from apiece.methods.fed_dyn import fed_dyn
 from apiece.methods.fed_em import fed_em
 from apiece.methods.fed_prox import fed_prox
 from apiece.methods.ffgg import ffgg
@@ -57,6 +58,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     ifca=ifca,
     knn_per=knn_per,
     fed_em=fed_em,
+    fed_dyn=fed_dyn,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.
