@@ -45,6 +45,7 @@ TUNED = {
     "knn_per": {"mix": SHARE, "lr": STEP},
     "fed_em": {"lr": STEP},
     "fed_dyn": {"lam": PULL, "lr": STEP},
+    "fed_babu": {"lr": STEP, "tune_lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
@@ -55,7 +56,7 @@ BOUNDS = {
     "at least 0": "beta1 beta2 decay improvement inner_lr lam radius spread tau tune_lam validation",
     "from 0 to 1": "mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights augmented bias clusters coins grid mixture order private "
-    "rule smoothing solver start summed variance variances warm",
+    "rule smoothing solver start summed tune_part variance variances warm",
 }
 
 

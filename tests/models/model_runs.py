@@ -172,8 +172,9 @@ def rotation(models, methods=tuple(CATALOG)):
     """(model, method) pairs: every method once, with the fitting model that was taken least so far."""
     taken, pairs = dict.fromkeys(models, 0), []
     choice = lambda method: sum(fits(model, method) for model in models)
-    # Those that ask for parts of a model choose first, the pickiest of all.
-    for method in sorted(methods, key=lambda method: choice(method) if parts_asked(method) else len(models)):
+    # Those that ask for parts of a model choose first, the pickiest of all; FedBABU came later, and keeps their pairs.
+    first = lambda method: parts_asked(method) and method != "fed_babu"
+    for method in sorted(methods, key=lambda method: choice(method) if first(method) else len(models)):
         model = min((model for model in models if fits(model, method)), key=lambda model: taken[model])
         taken[model] += 1
         pairs.append((model, method))

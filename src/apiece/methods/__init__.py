@@ -9,6 +9,7 @@ from apiece.methods.ditto import ditto
 from apiece.methods.dynamic_lambda import dynamic_lambda
 from apiece.methods.fed_adam import fed_adam
 from apiece.methods.fed_avg import fed_avg
+from apiece.methods.fed_babu import fed_babu
 from apiece.methods.fed_clup import fed_clup
 from apiece.methods.fed_dyn import fed_dyn
 from apiece.methods.fed_em import fed_em
@@ -59,6 +60,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     knn_per=knn_per,
     fed_em=fed_em,
     fed_dyn=fed_dyn,
+    fed_babu=fed_babu,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.
