@@ -162,8 +162,11 @@ def parts_asked(method):
 
 def fits(model, method):
     """Whether a model has the parts that a method asks for, and the answers."""
+    task = (MODELS | FOREIGN)[model][2]
     if method == "knn_per":
-        return (MODELS | FOREIGN)[model][2] in ("classification", "regression")
+        return task in ("classification", "regression")
+    if method == "fed_proto":
+        return task == "classification" and model not in FOREIGN
     private = parts_asked(method)
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 

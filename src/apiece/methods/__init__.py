@@ -13,6 +13,7 @@ from apiece.methods.fed_babu import fed_babu
 from apiece.methods.fed_clup import fed_clup
 from apiece.methods.fed_dyn import fed_dyn
 from apiece.methods.fed_em import fed_em
+from apiece.methods.fed_proto import fed_proto
 from apiece.methods.fed_prox import fed_prox
 from apiece.methods.ffgg import ffgg
 from apiece.methods.ftfa import ftfa
@@ -61,6 +62,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_em=fed_em,
     fed_dyn=fed_dyn,
     fed_babu=fed_babu,
+    fed_proto=fed_proto,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

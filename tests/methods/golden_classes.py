@@ -1,0 +1,57 @@
+"""The NumPy programs behind the golden numbers of methods that look at classes: plain loops; nothing of apiece.
+
+The network is linear, of two layers: features f = A x, scores W f; its loss is the log loss of the softmax.
+"""
+
+import numpy as np
+
+# Three clients; class 2 is the second client's alone, class 3 nobody's.
+SIZES = np.array([4, 3, 6])
+OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(SIZES.sum(), 3))
+Y = np.array([0, 0, 0, 1] + [2, 2, 0] + [1, 1, 1, 1, 0, 1])
+CLASSES, FEATURES = 4, 2
+A, W = RNG.normal(size=(FEATURES, 3)), RNG.normal(size=(CLASSES, FEATURES))
+OWN = [slice(*OFFSETS[i : i + 2]) for i in range(len(SIZES))]
+
+
+def chances(scores):
+    each = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return each / each.sum(axis=-1, keepdims=True)
+
+
+def slopes(a, w, x, y, factor, pull=None):
+    """Of the mean over examples of factor * log loss, with pull(f, label) added to the slope of f: by a, and by w."""
+    by_a, by_w = np.zeros_like(a), np.zeros_like(w)
+    for t in range(len(y)):
+        f = a @ x[t]
+        wrong = factor[t] * (chances(w @ f) - np.eye(CLASSES)[y[t]])
+        by_f = w.T @ wrong + (0 if pull is None else pull(f, y[t]))
+        by_a += np.outer(by_f, x[t]) / len(y)
+        by_w += np.outer(wrong, f) / len(y)
+    return by_a, by_w
+
+
+def fed_proto(rounds, steps, lr, lam, cohorts):
+    """(Everybody's (a, w), the prototypes, which are known) after so many rounds."""
+    models = [(A, W) for _ in SIZES]
+    prototypes, known = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES, bool)
+    for r in range(rounds):
+        sums, counts = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)
+        pull = lambda f, label, c=prototypes, k=known: 2 * lam * (f - c[label]) if k[label] else 0 * f
+        for i in cohorts[r]:
+            a, w = models[i]
+            x, y = X[OWN[i]], Y[OWN[i]]
+            for _ in range(steps):
+                by_a, by_w = slopes(a, w, x, y, np.ones(len(y)), pull)
+                a, w = a - lr * by_a, w - lr * by_w
+            models[i] = a, w
+            for t in range(len(y)):
+                sums[y[t]] += a @ x[t]
+                counts[y[t]] += 1
+        prototypes, known = prototypes.copy(), known.copy()
+        for label in range(CLASSES):
+            if counts[label]:
+                prototypes[label], known[label] = sums[label] / counts[label], True
+    return models, prototypes, known
