@@ -28,7 +28,7 @@ import jax
 from apiece.errors import UserError, suggest
 from apiece.protocol import Loss, Params, Tree
 
-__all__ = ["Part", "paths", "under", "layers", "part", "split", "divide", "join", "given", "path_name"]
+__all__ = ["Part", "paths", "under", "layers", "part", "output_layer", "split", "divide", "join", "given", "path_name"]
 
 Part = Callable[[str], bool]
 
@@ -86,6 +86,15 @@ def part(words: str, names: Sequence[str], listed: bool = False) -> Part:
     if words in ("norm", "adapter"):
         return _named(NORM if words == "norm" else ADAPTER)
     return under(*(word.strip().strip("/") for word in words.split(",")))
+
+
+def output_layer(params: Params) -> Part:
+    """The last layer of a model; of a model with one layer, all of it.
+
+    >>> output_layer({"hidden": {"w": 1.0}, "out": {"w": 2.0}})("out/w"), output_layer({"w": 1.0, "b": 0.0})("b")
+    (True, True)
+    """
+    return part("output", paths(params), isinstance(params, OrderedDict))
 
 
 def split(params: Params, private: str | Part) -> tuple[Params, Params]:

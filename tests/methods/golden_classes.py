@@ -55,3 +55,21 @@ def fed_proto(rounds, steps, lr, lam, cohorts):
             if counts[label]:
                 prototypes[label], known[label] = sums[label] / counts[label], True
     return models, prototypes, known
+
+
+def fed_rod(rounds, steps, lr, head_lr):
+    """(The shared (a, w), everybody's v) after so many rounds of everybody."""
+    a, w, own = A, W, [np.zeros_like(W) for _ in SIZES]
+    for _ in range(rounds):
+        sum_a, sum_w = np.zeros_like(A), np.zeros_like(W)
+        for i in range(len(SIZES)):
+            x, y = X[OWN[i]], Y[OWN[i]]
+            alike = [len(y) / (len(set(y)) * sum(y == label)) for label in y]
+            ya, yw = a, w
+            for _ in range(steps):
+                by_a, by_w = slopes(ya, yw, x, y, alike)
+                ya, yw = ya - lr * by_a, yw - lr * by_w
+                own[i] = own[i] - head_lr * slopes(a, w + own[i], x, y, np.ones(len(y)))[1]
+            sum_a, sum_w = sum_a + SIZES[i] * (ya - a), sum_w + SIZES[i] * (yw - w)
+        a, w = a + sum_a / SIZES.sum(), w + sum_w / SIZES.sum()
+    return (a, w), own

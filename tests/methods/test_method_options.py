@@ -47,6 +47,7 @@ TUNED = {
     "fed_dyn": {"lam": PULL, "lr": STEP},
     "fed_babu": {"lr": STEP, "tune_lr": STEP},
     "fed_proto": {"lam": PULL, "lr": STEP},
+    "fed_rod": {"lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
@@ -54,7 +55,7 @@ BOUNDS = {
     "prox_steps refits steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
     "above 0": "apart beta convexity eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
-    "at least 0": "beta1 beta2 decay improvement inner_lr lam radius spread tau tune_lam validation",
+    "at least 0": "beta1 beta2 decay head_lr improvement inner_lr lam radius spread tau tune_lam validation",
     "from 0 to 1": "mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights augmented bias clusters coins grid mixture nearest order "
     "private rule smoothing solver start summed tune_part variance variances warm",

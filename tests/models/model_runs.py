@@ -165,8 +165,8 @@ def fits(model, method):
     task = (MODELS | FOREIGN)[model][2]
     if method == "knn_per":
         return task in ("classification", "regression")
-    if method == "fed_proto":
-        return task == "classification" and model not in FOREIGN
+    if method in ("fed_proto", "fed_rod"):
+        return task == "classification" and (method == "fed_rod" or model not in FOREIGN)
     private = parts_asked(method)
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 

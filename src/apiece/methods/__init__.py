@@ -15,6 +15,7 @@ from apiece.methods.fed_dyn import fed_dyn
 from apiece.methods.fed_em import fed_em
 from apiece.methods.fed_proto import fed_proto
 from apiece.methods.fed_prox import fed_prox
+from apiece.methods.fed_rod import fed_rod
 from apiece.methods.ffgg import ffgg
 from apiece.methods.ftfa import ftfa
 from apiece.methods.ifca import ifca
@@ -63,6 +64,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_dyn=fed_dyn,
     fed_babu=fed_babu,
     fed_proto=fed_proto,
+    fed_rod=fed_rod,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.
