@@ -73,3 +73,30 @@ def fed_rod(rounds, steps, lr, head_lr):
             sum_a, sum_w = sum_a + SIZES[i] * (ya - a), sum_w + SIZES[i] * (yw - w)
         a, w = a + sum_a / SIZES.sum(), w + sum_w / SIZES.sum()
     return (a, w), own
+
+
+def fed_ala(rounds, steps, lr, ala_steps, ala_lr, ala_share):
+    """(The shared (a, w), everybody's own w and weights, everybody's model); w is aggregated adaptively."""
+    a, w = A, W
+    own, weights = [W for _ in SIZES], [np.ones_like(W) for _ in SIZES]
+
+    def work(i):
+        x, y = X[OWN[i]], Y[OWN[i]]
+        some, weight = int(np.ceil(ala_share * len(y))), weights[i]
+        mixed = lambda weight: own[i] + (w - own[i]) * weight
+        for _ in range(ala_steps):
+            slope = slopes(a, mixed(weight), x[:some], y[:some], np.ones(some))[1] * (w - own[i])
+            weight = np.clip(weight - ala_lr * slope, 0, 1)
+        ya, yw = a, mixed(weight)
+        for _ in range(steps):
+            by_a, by_w = slopes(ya, yw, x, y, np.ones(len(y)))
+            ya, yw = ya - lr * by_a, yw - lr * by_w
+        return ya, yw, weight
+
+    for _ in range(rounds):
+        worked = [work(i) for i in range(len(SIZES))]
+        own, weights = [yw for _, yw, _ in worked], [weight for *_, weight in worked]
+        share = SIZES / SIZES.sum()
+        a = a + sum(p * (ya - a) for p, (ya, _, _) in zip(share, worked, strict=True))
+        w = w + sum(p * (yw - w) for p, (_, yw, _) in zip(share, worked, strict=True))
+    return (a, w), own, weights, [work(i)[:2] for i in range(len(SIZES))]

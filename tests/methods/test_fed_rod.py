@@ -31,10 +31,9 @@ def test_fed_rod_follows_its_program(engine):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("batch", [0, 2])
-def test_where_classes_are_balanced_and_heads_stay_it_is_fed_avg_to_the_last_digit(batch):
+def test_where_classes_are_balanced_and_heads_stay_it_is_fed_avg_to_the_last_digit():
     labels = np.array([0, 1, 0, 1] + [2, 2, 2] + [1, 1, 0, 0, 3, 3])
-    options = dict(steps=2, lr=0.2, batch=batch, server_lr=0.7, y=labels)
+    options = dict(steps=2, lr=0.2, batch=2, server_lr=0.7, y=labels)
     ours = run("vectorized", methods.fed_rod, 3, model=NETWORK, head_lr=0.0, **options)[:2]
     theirs = run("vectorized", methods.fed_avg, 3, **options)[:2]
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)

@@ -8,6 +8,7 @@ from apiece.methods.chen_two_stage import chen_two_stage
 from apiece.methods.ditto import ditto
 from apiece.methods.dynamic_lambda import dynamic_lambda
 from apiece.methods.fed_adam import fed_adam
+from apiece.methods.fed_ala import fed_ala
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.fed_babu import fed_babu
 from apiece.methods.fed_clup import fed_clup
@@ -65,6 +66,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_babu=fed_babu,
     fed_proto=fed_proto,
     fed_rod=fed_rod,
+    fed_ala=fed_ala,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

@@ -15,7 +15,7 @@ from apiece.methods.fed_avg import fed_avg
 from apiece.methods.head import check_classes
 from apiece.protocol import Batch, Client, Data, Loss, Method, Params, Reply, Tree, keep_work
 from apiece.registry import FromZero, NotNegative, Passes, Positive, StepSize
-from apiece.split import divide, join, output_layer
+from apiece.split import divide, join, part_of
 
 
 def fed_rod(
@@ -61,10 +61,10 @@ def fed_rod(
 
     def enroll(params: Params, x: Params, data: Data, key: Tree) -> Client:
         check_classes("fed_rod", model, params, data)
-        return tree.zeros(divide(params, output_layer(params))[1])
+        return tree.zeros(divide(params, part_of(params, "output"))[1])
 
     def together(x: Params, v: Client) -> Params:
-        below, u = divide(x, output_layer(x))
+        below, u = divide(x, part_of(x, "output"))
         return join(below, tree.add(u, v))
 
     def local(v: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:

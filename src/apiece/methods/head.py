@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from apiece.client.draw import numbers
 from apiece.errors import UserError
 from apiece.protocol import Data, Params, Tree
-from apiece.split import layers, output_layer, path_name, paths
+from apiece.split import layers, part_of, path_name, paths
 
 
 def see(model: Any, params: Params, x: Tree) -> jax.Array:
@@ -29,7 +29,7 @@ def head_size(method: str, params: Params) -> tuple[int, int]:
     >>> head_size("fed_proto", {"hidden": {"w": jnp.zeros((4, 2))}, "out": {"w": jnp.zeros((3, 4)), "b": jnp.zeros(3)}})
     (3, 4)
     """
-    names, mine = paths(params), output_layer(params)
+    names, mine = paths(params), part_of(params, "output")
     last = [leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(params) if mine(path_name(path))]
     matrices = [shape for shape in last if len(shape) == 2]
     if len(matrices) != 1:
