@@ -14,6 +14,7 @@ METHODS = {
     "knn_per": {"steps": 3, "lr": 0.1, "neighbours": 3},
     "ifca": {"steps": 3, "lr": 0.1, "groups": 3},
     "fed_em": {"steps": 3, "lr": 0.1, "components": 2, "pi_steps": 3},
+    "fed_proto": {"steps": 3, "lr": 0.1, "lam": 0.1, "nearest": True},
 }
 
 
