@@ -34,7 +34,7 @@ def fed_babu(
     Client: y <- y - lr dL_i/dx(y, v), `steps` times from y = x.  Server: x <- x + server_lr sum_i p_i (y_i - x).
     Then client i: p <- p - tune_lr G_i(p) from p = (x, v), `tune_epochs` passes: the head of p, or its body, or all.
     All features are learned for the same classifier, so that clients do not disagree about what they stand for.
-    A head that starts at zero teaches nothing: its model must be one that draws it, as all networks of ours do.
+    A head whose weights start at zero passes no gradient on: take a model that draws them, as all networks here do.
 
     Solves: min sum_i p_i L_i(x, v) over x alone, up to FedAvg's drift; then min L_i over the tuned part, stopped early.
     Sent: x (all but the head) down, y - x up.

@@ -33,8 +33,8 @@ def fed_rod(
 
     The model is (x, u), u its last layer. A client has a v like u, from zero on, and predicts by the sum of what both
     say, which is what the layer u + v says: its personal model is (x, u + v).
-    Client: y <- y - lr B_i(y), `steps` times from y = (x, u), B_i the gradient of mean_t c_t l_t with c_t = n / m n_t,
-    where n_t of the client's n examples, of m classes, have the class of example t: so each class counts as much.
+    Client: y <- y - lr B_i(y), `steps` times from y = (x, u), B_i the gradient of mean_t c_t l_t, c_t = n / (m n_t):
+    of the client's n examples, of m classes, n_t have the class of example t; so each of its classes counts as much.
     And v <- v - head_lr dL_i/dv(x, u + v), `steps` times from where it stopped: the plain loss, at the received (x, u).
     Server: (x, u) <- (x, u) + server_lr sum_i p_i (y_i - (x, u)).
 
