@@ -29,7 +29,7 @@ def fed_dyn(
     Solves: min sum_i L_i(x), without drift for any number of steps. The shared model is the personal one.
     Sent: x down, y - x up.
     Kept: g_i by the client; s by the server.
-    Forgetting: g_i = 0 each visit: FedProx, with a server that only ever adds to its momentum; may diverge.
+    Forgetting: g_i = 0 each visit: FedProx, with its bias and a momentum at the server.
     Guarantee: synchronous, also with sampled clients, exact local solves: convex, strongly convex (linear, lam large
       enough) or smooth losses; none known for late replies.
     Reference: Acar et al. 2021 (Federated learning based on dynamic regularization).
