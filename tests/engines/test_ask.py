@@ -10,6 +10,7 @@ from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import Speeds
+from apiece.errors import UserError
 from apiece.methods import fed_avg
 from apiece.protocol import Question
 
@@ -63,3 +64,8 @@ def test_every_client_has_a_key_of_its_own_the_same_on_every_engine(engine):
     found = engine.ask(Question(draw, stacked=True), ids=[0, 2, 3])
     expected = [jax.random.uniform(jax.random.fold_in(jax.random.key(0), i)) for i in (0, 2, 3)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_part_that_is_not_there_is_named_with_the_nearest_one(engine):
+    with pytest.raises(UserError, match="part = 'tets' is unknown: did you mean 'test'"):
+        engine.ask(Question(lambda message, data, key: 0.0), part="tets")
