@@ -1,9 +1,11 @@
 """Every command, its help, its mistakes and its exit code, in this process."""
 
+import inspect
 import json
 
 import numpy as np
 import pytest
+import typer
 from cli_process import call
 from typer.testing import CliRunner
 
@@ -12,10 +14,16 @@ from apiece.data import SOURCES, Federation
 from apiece.experiment import make_spec
 from apiece.methods import CATALOG, USUAL
 
-COMMANDS = [
-    [], ["compare"], ["run"], ["resume"], ["report"], ["methods"],
-    ["data"], ["data", "list"], ["data", "check"], ["data", "summary"], ["data", "save"],
-]  # fmt: skip
+
+def commands_below(command, *names):
+    """{words that call it: command} of a command and all that is below it."""
+    found = {names: command}
+    for name, one in getattr(command, "commands", {}).items():
+        found |= commands_below(one, *names, name)
+    return found
+
+
+COMMANDS = commands_below(typer.main.get_command(app))
 RNG = np.random.default_rng(0)
 
 
@@ -44,15 +52,24 @@ def spec_of(monkeypatch, *arguments):
 # Help.
 
 
+def test_the_commands_are_found():
+    assert {(), ("compare",), ("models",), ("reproduce",), ("data", "check"), ("theory", "risk")} <= set(COMMANDS)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: " ".join(c) or "apiece")
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_command_explains_itself(command, flag):
     text = call(*command, flag).stdout
     assert text.startswith("Usage: ") and max(map(len, text.splitlines())) <= 80
-    if command and command != ["data"]:
-        assert "--json" in text
-    if command in ([], ["data"]):
-        assert all(name in text for group, *rest in COMMANDS[1:] if [group] == command for name in rest)
+    below = list(getattr(COMMANDS[command], "commands", {}))
+    listed = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line[:3].strip()]
+    assert listed == below, "every command below it has its line"
+    assert below or "--json" in text
+
+
+def test_every_command_tells_mistakes_in_one_paragraph():
+    doing = {names: one for names, one in COMMANDS.items() if not hasattr(one, "commands")}
+    assert [names for names, one in doing.items() if "with plain_errors()" not in inspect.getsource(one.callback)] == []
 
 
 def test_without_arguments_the_commands_are_listed():

@@ -15,7 +15,8 @@ from apiece.methods import fed_avg
 @pytest.mark.parametrize("kind", [Vectorized, Remote])
 def test_a_file_holds_every_plain_field_of_a_run(kind, tmp_path):
     start = lambda key: {"w": jnp.zeros(3)}
-    engine = kind(lambda hyper, round: fed_avg(lambda *given: 0.0), np.ones((2, 3)), np.ones(2), np.array([0, 1, 2]))
+    rows = np.ones((2, 3), np.float32), np.ones(2, np.float32), np.array([0, 1, 2])
+    engine = kind(lambda hyper, round: fed_avg(lambda *given: 0.0), *rows)
     plain = {field.name: field.type for field in dataclasses.fields(RunState) if field.type in (int, float)}
     values = {name: of_type(at) for at, (name, of_type) in enumerate(plain.items(), 5)}
     engine.save(dataclasses.replace(engine.start(start, 0), **values), tmp_path / "run", {"why": "a test"})

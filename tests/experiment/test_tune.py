@@ -1,9 +1,12 @@
 """Points that tuning tries, and which of them wins."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiece.experiment import tune
+from apiece.experiment import ranking, tune
+from apiece.experiment.record import Candidate
 
 
 @given(st.integers(1, 20), st.integers(1, 3))
@@ -27,6 +30,11 @@ def test_without_anything_to_tune_there_is_one_point():
 
 
 def test_a_diverged_trial_never_wins_and_of_equals_the_first_does():
-    trials = [{"validation_loss": loss, "at": at} for at, loss in enumerate([None, 0.5, 0.4, 0.4])]
-    assert tune.best(trials)["at"] == 2
-    assert tune.best(trials[:1])["at"] == 0
+    assert tune.best([None, 0.5, math.nan, 0.4, 0.4]) == 3
+    assert tune.best([math.inf, None]) == tune.best([None]) == 0
+
+
+def test_the_record_names_the_candidate_that_ran():
+    tried = [Candidate(options={}, validation_loss=loss) for loss in (math.nan, 0.5, 0.4)]
+    assert ranking.chosen_candidate(tried) == tune.best([one.validation_loss for one in tried]) == 2
+    assert ranking.chosen_candidate(tried[:1]) is None

@@ -125,8 +125,8 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     notes: list[str] = []
     for name, options in spec.methods.items():
         bench = Bench(place, name, options, spec.train)
-        tuning[name] = _tuned(spec, bench, run.checkpoint(f"{name}-tuning.json"), progress)
-        chosen = tune.best(tuning[name])
+        tuning[name] = _tuned(spec, bench, run.tuning(name), progress)
+        chosen = tuning[name][tune.best([one["validation_loss"] for one in tuning[name]])]
         trials[name] = {}
         for seed in spec.seeds:
             trials[name][seed] = _finished(bench, seed, chosen["options"], run, progress)
@@ -162,8 +162,7 @@ def _tuned(spec: Spec, bench: Bench, path: Path, progress: "_Progress") -> list[
 def _finished(bench: Bench, seed: int, options: dict[str, float], run: RunFolder, progress: "_Progress") -> Outcome:
     """The trial of one seed, from its file if it was finished before."""
     name, plan = str(bench.method), bench.plan
-    done, keep = (run.checkpoint(f"{name}-{seed}{what}.safetensors") for what in ("-done", ""))
-    models = run.models(name, seed)
+    done, keep, models = run.outcome(name, seed), run.checkpoint(name, seed), run.models(name, seed)
     if done.exists() and models.exists():
         progress.skip(1)
         keep.unlink(missing_ok=True)
@@ -191,8 +190,9 @@ def _record(
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
+        best = tried[tune.best([one.validation_loss for one in tried])]
         methods[name] = MethodRecord(
-            options=CATALOG.complete(name, spec.methods[name] | tune.best(tuning[name])["options"]),
+            options=CATALOG.complete(name, spec.methods[name] | best.options),
             tuning=tried,
             seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
             summary=measure.over_seeds(list(per_seed.values())),

@@ -10,6 +10,7 @@ from apiece.data.federation import HITS
 from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
 from apiece.experiment.record import Amount, BesideLocal, Candidate, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
+from apiece.experiment.tune import best
 
 
 def rank(task: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
@@ -60,13 +61,12 @@ def _over_clients(best: ClientMeans, other: ClientMeans) -> float:
 
 
 def chosen_candidate(tuning: list[Candidate]) -> int | None:
-    """Which candidate has the least validation loss, of equals the first; None: a single one was not tried at all.
+    """Which candidate `tune.best` chose; None: a single one was not tried at all.
 
     >>> chosen_candidate([Candidate(options={}, validation_loss=loss) for loss in (None, 0.5, 0.5)])
     1
     """
-    names = {str(at): one.validation_loss for at, one in enumerate(tuning)}
-    return int(ranked(names, higher_is_better=False)[0]) if len(tuning) > 1 else None
+    return best([one.validation_loss for one in tuning]) if len(tuning) > 1 else None
 
 
 def mean_costs(costs: list[dict[str, Any]]) -> dict[str, Amount]:
