@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from apiece.cli import app
 from apiece.data import SOURCES, Federation
+from apiece.data.load.read import SUFFIXES
 from apiece.experiment import make_spec
 from apiece.methods import CATALOG, USUAL
 
@@ -65,6 +66,11 @@ def test_every_command_explains_itself(command, flag):
     listed = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line[:3].strip()]
     assert listed == below, "every command below it has its line"
     assert below or "--json" in text
+
+
+def test_the_check_of_data_names_every_format():
+    text = call("data", "check", "--help").stdout.lower()
+    assert [suffix for suffix in SUFFIXES if suffix[1:] not in text] == []
 
 
 def test_every_command_tells_mistakes_in_one_paragraph():
