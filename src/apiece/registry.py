@@ -6,7 +6,8 @@ says all there is to know about its options: names, defaults, types, bounds, and
     def ditto(loss: Loss, *, lam: Pull = 0.1, steps: int = 20, lr: StepSize = 0.1, batch: FromZero = 32) -> Method: ...
 
 A `Registry` holds the functions of one kind by name. What it is asked for may be a name, `"package.module:function"`,
-or the function itself; packages add to it by entry points (`apiece.methods`, `apiece.models`, ...).
+`"folder/file.py:function"`, or the function itself; packages add to it by entry points (`apiece.methods`,
+`apiece.models`, ...).
 
 An option is checked by what its annotation says: `Annotated[..., Whole(least)]`, `Annotated[..., Number(...)]`, or a
 plain type; where there is none, by its default: a whole number stays one, a fraction is a number of at least 0. `None`
@@ -14,7 +15,6 @@ is a value where the annotation or the default says so. A stranger's function ne
 """
 
 import functools
-import importlib
 import importlib.metadata
 import inspect
 import math
@@ -28,6 +28,7 @@ import numpy as np
 import pydantic
 
 from apiece.errors import UserError, suggest
+from apiece.own import import_thing
 
 # fmt: off
 __all__ = [
@@ -268,14 +269,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         raise UserError(f"unknown {self.kind} '{thing}': {suggest(thing, self)}")
 
     def _imported(self, path: str) -> Callable[..., Any]:
-        module, _, name = path.partition(":")
-        try:
-            found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-        except (ImportError, ValueError) as error:
-            raise UserError(f"{self.kind} '{path}': there is no module '{module}' to import ({error}); "
-                            "is its folder on PYTHONPATH?") from None  # fmt: skip
-        except AttributeError:
-            raise UserError(f"{self.kind} '{path}': the module '{module}' has no '{name}'") from None
+        found = import_thing(path, self.kind)
         if not callable(found):
             raise UserError(f"{self.kind} '{path}' is no function that makes one, but {found!r}")
         return found

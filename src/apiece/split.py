@@ -136,7 +136,9 @@ def given(loss: Loss, other: Params) -> Loss:
     >>> given(whole, {"a": 3.0, "b": None})({"a": None, "b": 2.0}, None, None)
     6.0
     """
-    return lambda own, batch, key: loss(join(own, other), batch, key)
+    part = lambda own, batch, key: loss(join(own, other), batch, key)
+    over = getattr(loss, "over", None)  # a loss with an optimizer: the part is trained by it, too
+    return part if over is None else over(part)
 
 
 def path_name(path: tuple) -> str:

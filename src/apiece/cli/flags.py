@@ -38,13 +38,27 @@ EngineName = Annotated[
     str | None,
     typer.Option("--engine", help="vectorized (default), or remote: every message as bytes; slower, the same numbers."),
 ]
-Schedule = Annotated[str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential.")]
+Schedule = Annotated[
+    str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential, cosine, or one's own.")
+]
 Stateless = Annotated[bool | None, typer.Option("--stateless", help="Clients forget everything between rounds.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds 0, 1, ... (default 3; run: 1).")]
 Tune = Annotated[int | None, typer.Option(help="Tuning trials per method, judged on validation (default 8; run: 1).")]
+OptimizerName = Annotated[
+    str | None,
+    typer.Option("--optimizer", help="Of the clients: an optax one (adamw, ...) or package.module:function."),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="One's own: NAME=package.module:function of (outputs, labels), or file.py:function."),
+]
+Choose = Annotated[
+    str | None, typer.Option(help="What tuning chooses by, on validation: loss (default), error, or a metric.")
+]
 Every = Annotated[int | None, typer.Option("--evaluate-every", help="Rounds between looks at validation (default 10).")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", "-s", help="A method's option, e.g. -s ditto.lam=0.5 (not tuned then).")
+    list[str] | None,
+    typer.Option("--set", "-s", help="A method's option, not tuned then: -s ditto.lam=0.5; of all: -s '*.lr=0.1'."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: the next free one under runs/.")]
 
@@ -68,6 +82,14 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
         if options:
             kept = table_of(values, table)
             values[table] = {**kept, "options": {**table_of(kept, "options", f"{table}."), **options}}
+    if given.get("optimizer") is not None:
+        train = table_of(values, "train")
+        values["train"] = {**train, "optimizer": {**table_of(train, "optimizer", "train."), "name": given["optimizer"]}}
+    own = dict(_assignment(text, "--metric", "NAME=package.module:function") for text in given.get("metric") or [])
+    if own:
+        values["metrics"] = {**table_of(values, "metrics"), **own}
+    if given.get("choose") is not None:
+        values["choose"] = given["choose"]
     if given.get("seeds") is not None:
         if given["seeds"] < 1:
             raise UserError(f"--seeds {given['seeds']}: at least one seed is needed")
@@ -87,15 +109,25 @@ def table_of(values: dict[str, Any], name: str, under: str = "") -> dict[str, An
 
 def with_settings(values: dict[str, Any], settings: list[str] | None) -> dict[str, Any]:
     """The spec with --set's options in its methods' tables."""
+    from apiece.experiment.variant import name_rows
+
     named = table_of(values, "methods")
-    chosen = {name: dict(table_of(named, name, "methods.")) for name in named}
+    chosen = name_rows({name: dict(table_of(named, name, "methods.")) for name in named})
+    every = dict(table_of(values, "every"))
     for setting in settings or []:
         target, value = _assignment(setting, "--set", "METHOD.OPTION=VALUE")
-        method, _, option = target.partition(".")
-        if not option:
-            raise UserError(f"--set {setting}: say which method, as in ditto.lam=0.5")
-        chosen.setdefault(method, {})[option] = value
-    return {**values, "methods": chosen}
+        method, _, option = target.rpartition(".")
+        if not method:
+            raise UserError(f"--set {setting}: say which method, as in ditto.lam=0.5, or '*.lam=0.5' for all")
+        (every if method == "*" else chosen.setdefault(method, {}))[option] = value
+    return {**values, "methods": chosen, **({"every": every} if every else {})}
+
+
+def choose_methods(values: dict[str, Any], wanted: list[str], baselines: tuple[str, ...]) -> dict[str, Any]:
+    """The tables of the methods that will run, each with the spec's options: of those wanted, and of the baselines."""
+    said = table_of(values, "methods")
+    always = [name for name in baselines if name in said and name not in wanted and values.get("baselines", True)]
+    return {name: said.get(name, {}) for name in [*always, *wanted]}
 
 
 def data_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from apiece.cli.flags import (
+    Choose,
     ClientColumn,
     Cohort,
     DataName,
@@ -18,9 +19,11 @@ from apiece.cli.flags import (
     FeatureColumns,
     Hidden,
     LabelColumn,
+    Metrics,
     ModelName,
     ModelOptions,
     NewClients,
+    OptimizerName,
     Out,
     Probability,
     Rounds,
@@ -30,6 +33,7 @@ from apiece.cli.flags import (
     SpecFile,
     Stateless,
     Tune,
+    choose_methods,
     listed,
     table_of,
     values_of,
@@ -43,7 +47,8 @@ def compare(
     spec: SpecFile = None,
     data: DataName = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods, comma-separated; default: the usual nine (see apiece methods).")
+        str | None,
+        typer.Option(help="Methods, comma-separated: names, or one's own, file.py:factory; default: the usual nine."),
     ] = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
@@ -56,6 +61,9 @@ def compare(
     hidden: Hidden = None,
     model_option: ModelOptions = None,
     schedule: Schedule = None,
+    optimizer: OptimizerName = None,
+    metric: Metrics = None,
+    choose: Choose = None,
     stateless: Stateless = None,
     evaluate_every: Every = None,
     new_clients: NewClients = None,
@@ -69,11 +77,12 @@ def compare(
     """Compare methods fairly on one federation: tuned alike, several seeds, client by client."""
     given = dict(locals())
     with plain_errors():
+        from apiece.experiment.spec import BASELINES
         from apiece.methods import USUAL
 
         values = values_of(given)
         if methods is not None:
-            values["methods"] = {name: table_of(values, "methods").get(name, {}) for name in listed(methods)}
+            values["methods"] = choose_methods(values, listed(methods), BASELINES)
         elif not values.get("methods"):
             values["methods"] = {name: {} for name in USUAL}
         _run(with_settings(values, set), out, "compare", json)
@@ -94,6 +103,9 @@ def run(
     hidden: Hidden = None,
     model_option: ModelOptions = None,
     schedule: Schedule = None,
+    optimizer: OptimizerName = None,
+    metric: Metrics = None,
+    choose: Choose = None,
     stateless: Stateless = None,
     evaluate_every: Every = None,
     new_clients: NewClients = None,

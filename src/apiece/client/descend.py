@@ -101,6 +101,7 @@ def descend(
     goes through a new random order of all examples. `batch=0` takes the gradient over all of them. `shift` adds to
     the gradient (a pull towards a centre, a control variate); `optimizer` is any optax transformation of it
     (`optax.scale_by_adam()`, `optax.trace(0.9)`), applied before the step of size `lr`. Both counts may be traced.
+    A loss with an `optimizer` of its own (`apiece.client.optimize`) is descended by that one, unless another is given.
     A loss with a function `sgd(params, batches, keys, lr)`, as a torch module's, takes a known number of plain steps by
     one call of it.
 
@@ -110,6 +111,9 @@ def descend(
     1.0
     """
     batch_key, loss_key = jax.random.split(key)
+    begin, end = (lambda params: optimizer.init(params) if optimizer is not None else ()), lambda memory: None
+    if optimizer is None and getattr(loss, "optimizer", None) is not None:
+        optimizer, begin, end = loss.optimizer, loss.begin, loss.end  # type: ignore[attr-defined]
     shuffle = shuffler(batch_key, data.size)
     count = steps_taken(data, steps, epochs, batch)
     per_epoch = 1 if epochs is None else steps_taken(data, 1, 1, batch)
@@ -138,8 +142,9 @@ def descend(
             g, memory = optimizer.update(g, memory, p)
         return tree.step(p, -lr, g), memory
 
-    memory = optimizer.init(params) if optimizer is not None else ()
-    return lax.fori_loop(0, count, step, (params, memory))[0]
+    params, memory = lax.fori_loop(0, count, step, (params, begin(params)))
+    end(memory)
+    return params
 
 
 def toward(center: Params, lam: Tree) -> Callable[[Params], Params]:

@@ -44,15 +44,28 @@ def exponential(rounds: int, every: int = 500) -> Schedule:
     return optax.exponential_decay(1.0, transition_steps=every, decay_rate=0.5, staircase=True)
 
 
+def cosine(rounds: int, warmup: float = 0.0, end: float = 0.0) -> Schedule:
+    """Up in a line over the first `warmup` share of the rounds, then down along half a cosine to `end`.
+
+    >>> [round(float(cosine(10)(r)), 3) for r in (0, 5, 10)]
+    [1.0, 0.5, 0.0]
+    """
+    rise = round(warmup * rounds)
+    if not rise:
+        return optax.cosine_decay_schedule(1.0, max(1, rounds), alpha=end)
+    return optax.warmup_cosine_decay_schedule(0.0, 1.0, rise, max(rise + 1, rounds), end_value=end)
+
+
 SCHEDULES = Registry("schedule", group="apiece.schedules", positional=1).add(
     constant=constant,
     linear=linear,
     exponential=exponential,
+    cosine=cosine,
 )
 
 
 def schedule(name: str | Callable[..., Schedule], rounds: int, **options: Any) -> Schedule:
-    """The schedule of that name over so many rounds.
+    """The schedule of that name over so many rounds; or one's own, a function of the round (optax's are such).
 
     >>> schedule("constant", 10)(3)
     1.0
@@ -60,4 +73,8 @@ def schedule(name: str | Callable[..., Schedule], rounds: int, **options: Any) -
     Traceback (most recent call last):
     apiece.errors.UserError: schedule 'exponential' has no option 'evry': did you mean 'every'?
     """
-    return SCHEDULES.make(name, options, rounds)
+    made = SCHEDULES.make(name, options, rounds)
+    if callable(made):
+        return made
+    # What gives a number for a number of rounds is a schedule itself, and does not make one.
+    return SCHEDULES.find(name)

@@ -3,14 +3,19 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from apiece.aggregate import rule
+from apiece.client.optimize import make_optimizer
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
+from apiece.data.federation import HITS
 from apiece.engines.contact import Build, model_shapes
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
@@ -22,11 +27,15 @@ from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.faults import Faults
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError, suggest
+from apiece.experiment.metric import Metric, metrics_of
 from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
+from apiece.experiment.variant import Variant
 from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
 from apiece.models.catalog import use_of
-from apiece.protocol import Method, apply_model
+from apiece.models.foreign import adopt
+from apiece.own import import_thing
+from apiece.protocol import Data, Method, Params, apply_model
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust
 from apiece.wrap.attacks import attack as attack_named
 
@@ -63,8 +72,29 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     >>> model_of(ModelSpec(), digits()).name
     'softmax 64-10'
     """
+    return model_and_objective(spec, federation)[0]
+
+
+def model_and_objective(spec: ModelSpec, federation: Federation) -> tuple[Model, Objective | None]:
+    """The model and, if that is one's own (the spec's, or one that the model brings along), its objective."""
+    example = jnp.asarray(federation.train.x[:1])
+    model, brought = adopt(_made(spec, federation), example)
+    own = import_thing(spec.objective, "objective") if isinstance(spec.objective, str) else spec.objective
+    if callable(own) and not isinstance(own, Objective):
+        own = own(model)
+    if own is not None and not isinstance(own, Objective):
+        raise UserError(f"model.objective is an apiece.models.Objective, or a function of the model that makes one, "
+                        f"not {own!r}")  # fmt: skip
+    return model, own or brought
+
+
+def _made(spec: ModelSpec, federation: Federation) -> Any:
     train, task = federation.train, federation.task
-    name = AUTO[task] if spec.name == "auto" else spec.name
+    name = AUTO[task] if isinstance(spec.name, str) and spec.name == "auto" else spec.name
+    if not isinstance(name, str) and not _is_factory(name):
+        if spec.options or spec.hidden:
+            raise UserError("a model that is given as an object has no options; leave 'hidden' and 'options' out")
+        return name
     options = spec.options if spec.hidden is None else {"hidden": spec.hidden, **spec.options}
     if "hidden" in options and not MODELS.takes(name, "hidden"):
         layered = [other for other in MODELS if MODELS.takes(other, "hidden")]
@@ -74,6 +104,11 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
     every = train.y.ndim > 1
     tokens = outputs if every else _tokens(federation) if use_of(name).examples == "tokens" else 0
     return named_model(name, task, train.x.shape[1:], outputs, tokens, every, options)
+
+
+def _is_factory(thing: Any) -> bool:
+    """Whether it makes a model, and is none: a plain function, or a class."""
+    return isinstance(thing, type | FunctionType | partial) and not hasattr(thing, "init")
 
 
 def _tokens(federation: Federation) -> int:
@@ -96,6 +131,14 @@ class Arena(NamedTuple):
     offsets: np.ndarray
     splits: dict[str, tuple[jax.Array, jax.Array, np.ndarray]]
     own_outcomes: bool = False  # the objective is the user's
+    metrics: tuple[Metric, ...] = ()  # of the user's own
+    outputs: Callable[..., Any] | None = None  # what metrics look at: a personal model and a batch -> (outputs,)
+
+    @property
+    def score(self) -> str:
+        """What methods are ranked by: "accuracy" where errors are mistakes, else what the objective calls its error."""
+        hits = self.federation.task in HITS and self.objective.error == "error"
+        return "accuracy" if hits else self.objective.error
 
     @property
     def new(self) -> np.ndarray:
@@ -111,16 +154,23 @@ class Arena(NamedTuple):
         if predict is apply_model:
             return self
         if not self.own_outcomes:
-            judge = objective(self.model._replace(apply=partial(predict, self.model.apply)), self.federation.task)
+            apply = partial(predict, self.model.apply)
+            judge = objective(self.model._replace(apply=apply), self.federation.task)
             # Parameters are trained by the model's own loss, however clients predict.
-            return self._replace(objective=judge._replace(loss=self.objective.loss))
+            return self._replace(objective=judge._replace(loss=self.objective.loss), outputs=_outputs(apply))
         raise UserError(
             "this method predicts in a way of its own, and an objective of one's own judges models by their parameters "
             "alone; leave the objective out, or take another method"
         )
 
 
-def arena(federation: Federation, model: Model, judge: Objective | None = None) -> Arena:
+def _outputs(apply: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda personal, batch: (apply(personal, batch.x),)
+
+
+def arena(
+    federation: Federation, model: Model, judge: Objective | None = None, metrics: tuple[Metric, ...] = ()
+) -> Arena:
     """Training and new clients side by side, split by split.
 
     >>> from apiece.data import digits
@@ -144,7 +194,8 @@ def arena(federation: Federation, model: Model, judge: Objective | None = None) 
     ids = np.concatenate([side.ids for side in sides])
     splits = {part: joined(part) for part in ("validation", "test")}
     mine = judge or objective(model, federation.task)
-    return Arena(federation, model, mine, ids, federation.clients, x, y, offsets, splits, judge is not None)
+    given = (federation, model, mine, ids, federation.clients, x, y, offsets, splits)
+    return Arena(*given, judge is not None, metrics, _outputs(model.apply))
 
 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
@@ -178,7 +229,9 @@ def engine_of(
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     plan = schedule(train.schedule, train.rounds, **train.schedule_options)
     scale = None if train.schedule == "constant" else plan
-    build, hyper = bind(method, place.objective.loss, options, scale, place.population, place.model)
+    how_to_step = dict(optimizer=optimizer_of(train), keep=keeps_memories(train), scheduled=train.scheduled)
+    given = (place.objective.loss, options, scale, place.population, place.model)
+    build, hyper = bind(method, *given, **how_to_step)
     build = wrap_method(build, train, place.population)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how["held_out"] = place.splits
@@ -195,6 +248,21 @@ def engine_of(
     if train.engine == "remote":
         return Remote(*here, **how), hyper
     return Vectorized(*here, block=train.evaluate_every, **how), hyper
+
+
+def optimizer_of(train: TrainSpec) -> Any:
+    """What the clients' gradients go through; None: nothing.
+
+    >>> optimizer_of(TrainSpec()) is None
+    True
+    """
+    chosen = train.optimizer
+    return None if chosen is None else make_optimizer(chosen.name, chosen.options, chosen.clip)
+
+
+def keeps_memories(train: TrainSpec) -> bool:
+    """Whether clients keep their optimizer's memories from visit to visit."""
+    return train.optimizer is not None and train.optimizer.keep
 
 
 def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
@@ -247,6 +315,14 @@ def _pace(spec: PaceSpec) -> Pace:
     return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
 
 
+def criterion(spec: Spec, metrics: tuple[Metric, ...]) -> tuple[str, bool]:
+    """(what tuning chooses by, whether more of it is better)."""
+    known = {"loss": False, "error": False} | {metric.name: metric.higher_is_better for metric in metrics}
+    if spec.choose not in known:
+        raise UserError(f"choose = '{spec.choose}': {suggest(spec.choose, known)}")
+    return f"validation_{spec.choose}", known[spec.choose]
+
+
 def check(spec: Spec, federation: Federation | None = None) -> Arena:
     """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
     federation = federation_of(spec.data) if federation is None else _with_new_clients(federation, spec.data)
@@ -256,7 +332,8 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
         raise UserError(
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
-    place = arena(federation, model_of(spec.model, federation))
+    place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
+    criterion(spec, place.metrics)
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
         _pace(spec.train.arrivals.pace).typical(0, place.population)
@@ -264,11 +341,45 @@ def check(spec: Spec, federation: Federation | None = None) -> Arena:
             raise UserError(f"train.arrivals.active = {spec.train.arrivals.active} clients at work are more than the "
                             f"{place.population} that train; lower it")  # fmt: skip
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
-    for name, options in spec.methods.items():
-        build, hyper = bind(name, place.objective.loss, options, population=place.population, model=place.model)
+    for row in spec.rows.values():
+        first = row.points(1)[0]
+        options = row.options | first
+        build, hyper = bind(row.method, place.objective.loss, options, population=place.population, model=place.model)
         method = wrap_method(build, spec.train, place.population)(hyper, 0)
         # A method that does not fit the model or the labels (a split that leaves nothing to share, no single answer to
         # remember) says so when it opens its state, or when a client enrolls.
         params = jax.eval_shape(place.model.init, jax.random.key(0))
         model_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
+        if spec.train.optimizer is not None:
+            _check_optimizer(row, options, spec.train, place)
     return place
+
+
+def _check_optimizer(row: Variant, options: dict[str, Any], train: TrainSpec, place: Arena) -> None:
+    """A method that does not train by `descend` would take its own steps, and the optimizer silently do nothing."""
+    optimizer, trainings = optimizer_of(train), 0
+
+    def init(params: Params) -> Any:
+        nonlocal trainings
+        trainings += 1
+        return optimizer.init(params)
+
+    counting = optax.GradientTransformation(init, optimizer.update)
+    how: dict[str, Any] = dict(optimizer=counting, keep=train.optimizer is not None and train.optimizer.keep)
+    build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model, **how)
+    method, key = build(hyper, 0), jax.random.key(0)
+
+    def visit(params: Params, data: Data) -> Any:
+        message = method.message(method.init(params, key), jnp.int32(0))
+        return method.local(method.enroll(params, message, data, key), message, data, key)
+
+    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (place.x, place.y))
+    data = Data(x, y, np.int32(0), np.int32(1), int(place.sizes("train").max()))
+    try:
+        jax.eval_shape(visit, jax.eval_shape(place.model.init, key), data)
+    except jax.errors.UnexpectedTracerError:
+        raise UserError(f"method '{row.name}' trains inside of a loop of its own, so that its clients cannot keep the "
+                        "memories of an optimizer; leave train.optimizer.keep out") from None  # fmt: skip
+    if not trainings:
+        raise UserError(f"method '{row.name}' takes steps of its own, which no optimizer can replace; leave "
+                        "train.optimizer or this method out")  # fmt: skip

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
 from apiece.experiment.train import Watch
+from apiece.experiment.variant import Variant, tables_of
+from apiece.experiment.written import code_hashes, refuse_changed_code, with_given, written_spec
 from apiece.machine import peak_memory_mb
-from apiece.methods import CATALOG
+from apiece.methods import CATALOG, USUAL
 from apiece.methods.bind import bind
-from apiece.protocol import Params
+from apiece.protocol import Method, Params
 
 FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 
@@ -37,13 +39,14 @@ class Comparison:
     """The result: the record (as in record.json), where it lies, and every trial's outcome.
 
     >>> [field.name for field in dataclasses.fields(Comparison)]
-    ['record', 'folder', 'trials', 'place']
+    ['record', 'folder', 'trials', 'place', 'rows']
     """
 
     record: Record
     folder: Path
     trials: Trials
     place: setup.Arena
+    rows: dict[str, Variant]
 
     def personal(self, method: str, client_id: str, seed: int | None = None) -> Params:
         """The model of one client under a method, by the client's id; of the first seed, unless one is given."""
@@ -57,10 +60,10 @@ class Comparison:
             row = about["clients"].index(client_id)
             mine = {name: get(name, row, row + 1)[0] for name in names if name.split("/")[0] == "personal"}
         params = jax.eval_shape(self.place.model.init, jax.random.key(0))
-        spec = self.record.spec["methods"][method]
-        build, hyper = bind(method, self.place.objective.loss, spec, None, self.place.population, self.place.model)
-        example = self.place.x, self.place.y
-        like = model_shapes(build(hyper, 0), params, example, int(self.place.sizes("train").max()))
+        row, found, place = self.rows[method], self.record.methods[method], self.place
+        options = row.options | found.tuning[found.chosen or 0].options
+        build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model)
+        like = model_shapes(build(hyper, 0), params, (place.x, place.y), int(place.sizes("train").max()))
         return files.rebuild_tree("personal", like, mine)
 
 
@@ -77,17 +80,24 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
 
 
 def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
-    resolved = spec.model_dump()
+    resolved = written_spec(spec)
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
-    files.write_json(RunFolder(out).fingerprint, fingerprint(place))
+    files.write_json(RunFolder(out).fingerprint, {**fingerprint(place), "code": code_hashes(spec)})
     files.write_toml(RunFolder(out).spec, resolved)
     return _go(spec, place, out, watch)
 
 
-def resume(out: str | Path, watch: Watch = lambda what, done, total: None) -> Comparison:
+def resume(
+    out: str | Path,
+    watch: Watch = lambda what, done, total: None,
+    *,
+    given: Mapping[str, Any] | None = None,
+) -> Comparison:
     """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run.
+
+    `given`: by name, what the run was given as objects that cannot be imported (a function of a notebook, a model).
 
     >>> try: resume("no-such-run")
     ... except UserError as error: print(error)
@@ -97,17 +107,20 @@ def resume(out: str | Path, watch: Watch = lambda what, done, total: None) -> Co
     written, known = RunFolder(out).spec, RunFolder(out).fingerprint
     if not written.exists():
         raise UserError(f"'{out}' is not a run folder: it has no {written.name}")
-    spec = make_spec(read_values(written), str(written))
+    spec = make_spec(with_given(read_values(written), given or {}), str(written))
     place = setup.check(spec)
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
         )
     begun, now = files.read_json(known), fingerprint(place)
+    code = begun.pop("code", {})
     if begun.get("format") != FORMAT:
         raise UserError(f"'{out}' was begun by another version of apiece; finish it with that one, or start anew")
     if begun != now:
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
+    if not all(path.exists() for path in RunFolder(out).results):
+        refuse_changed_code(out, code, code_hashes(spec))
     return _go(spec, place, out, watch)
 
 
@@ -123,45 +136,53 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
-    for name, options in spec.methods.items():
-        bench = Bench(place, name, options, spec.train)
-        tuning[name] = _tuned(spec, bench, run.tuning(name), progress)
-        chosen = tuning[name][tune.best([one["validation_loss"] for one in tuning[name]])]
+    for name, row in spec.rows.items():
+        bench = Bench(place, row.method, row.options, spec.train)
+        tuning[name] = _tuned(spec, row, bench, run.tuning(name), progress)
+        chosen = tuning[name][tune.best(tuning[name], *setup.criterion(spec, place.metrics))]
         trials[name] = {}
         for seed in spec.seeds:
-            trials[name][seed] = _finished(bench, seed, chosen["options"], run, progress)
+            trials[name][seed] = _finished(name, bench, seed, chosen["options"], run, progress)
             notes += [f"{name}, seed {seed}: {note}"] if (note := trials[name][seed].note) else []
         if chosen["validation_loss"] is None and len(tuning[name]) > 1:
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
-        return Comparison(read_record(out), out, trials, place)
+        return Comparison(read_record(out), out, trials, place, spec.rows)
     clients = tables.client_rows(place, trials)
     found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
-    return Comparison(found, out, trials, place)
+    return Comparison(found, out, trials, place, spec.rows)
 
 
-def _tuned(spec: Spec, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
+def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points = tune.candidates(CATALOG.ranges(bench.method, fixed=bench.options), bench.hyper, spec.tune)
+    points, wanted = row.points(spec.tune), f"validation_{spec.choose}"
     if len(points) == 1:
-        progress.skip(spec.tune)
+        progress.skip(_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
     progress.skip(len(tried))
     for point in points[len(tried) :]:
-        progress.say(f"{bench.method}: tuning {len(tried) + 1} of {len(points)}")
+        progress.say(f"{row.name}: tuning {len(tried) + 1} of {len(points)}")
         _, _, curve = bench.look(point, spec.seeds[0], tick=progress.tick)
-        tried.append(files.as_plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
+        last = {key: value for key, value in curve[-1].items() if key in ("validation_loss", wanted)}
+        tried.append(files.as_plain({"options": point, **last}))
         files.write_json(path, tried)
     return tried
 
 
-def _finished(bench: Bench, seed: int, options: dict[str, float], run: RunFolder, progress: "_Progress") -> Outcome:
+def _trials(spec: Spec, row: Variant) -> int:
+    """How many tuning trials are counted for a row."""
+    return len(row.points(spec.tune)) if row.grid or row.ranges else spec.tune
+
+
+def _finished(
+    name: str, bench: Bench, seed: int, options: dict[str, float], run: RunFolder, progress: "_Progress"
+) -> Outcome:
     """The trial of one seed, from its file if it was finished before."""
-    name, plan = str(bench.method), bench.plan
+    plan = bench.plan
     done, keep, models = run.outcome(name, seed), run.checkpoint(name, seed), run.models(name, seed)
     if done.exists() and models.exists():
         progress.skip(1)
@@ -186,20 +207,23 @@ def _record(
     clients: dict[str, tables.ClientMeans],
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
+    plain, chooses = files.as_plain(written_spec(spec)), setup.criterion(spec, place.metrics)
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
-        best = tried[tune.best([one.validation_loss for one in tried])]
+        row, written = spec.rows[name], plain["methods"][name].get("method", "")
+        best = tune.best(tuning[name], *chooses)
         methods[name] = MethodRecord(
-            options=CATALOG.complete(name, spec.methods[name] | best.options),
+            method=written,
+            options=CATALOG.complete(row.method, row.options | tuning[name][best]["options"]),
             tuning=tried,
             seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
             summary=measure.over_seeds(list(per_seed.values())),
             newcomers=newcomers_over_seeds(place, by_seed),
             hurt=gains.get(name),
             against={other: measure.against(trials, place, name, other) for other in BASELINES},
-            chosen=ranking.chosen_candidate(tried),
+            chosen=best if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
         )
@@ -208,12 +232,13 @@ def _record(
         format=RECORD_FORMAT,
         environment=environment.environment(),
         revision=environment.revision(),
-        spec=files.as_plain(spec.model_dump()),
+        spec=plain,
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),
         methods=methods,
         notes=[*federation.notes, *federation.scale_warnings(), *notes],
-        ranking=ranking.rank(federation.task, methods, clients),
+        ranking=ranking.rank(place.score, methods, clients),
+        metrics={metric.name: metric.higher_is_better for metric in place.metrics},
     )
 
 
@@ -222,7 +247,8 @@ class _Progress:
 
     def __init__(self, spec: Spec, watch: Watch) -> None:
         self.watch, self.rounds, self.done, self.what = watch, spec.train.rounds, 0, "starting"
-        self.total = len(spec.methods) * (spec.tune + len(spec.seeds)) * spec.train.rounds
+        trials = sum(_trials(spec, row) + len(spec.seeds) for row in spec.rows.values())
+        self.total = trials * spec.train.rounds
 
     def say(self, what: str) -> None:
         self.what = what
@@ -238,26 +264,33 @@ class _Progress:
 
 def compare(
     data: str | Path | Federation = "digits",
-    methods: Sequence[str] | dict[str, dict[str, Any]] = (),
+    methods: Sequence[str | Callable[..., Method]] | dict[str, Any] = USUAL,
     *,
     rounds: int = 100,
     seeds: int | list[int] = 3,
     tune: int = 8,
     out: str | Path | None = None,
-    model: str = "auto",
+    model: Any = "auto",
+    objective: Any = None,
+    metrics: Mapping[str, Any] | None = None,
     watch: Watch = lambda what, done, total: None,
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
+    choose: str = "loss",
     **how: Any,
 ) -> Comparison:
     """Compare methods fairly on one federation; Local, FedAvg and FTFA always stand beside them.
 
     Args:
         data: a source by name, a path, or a Federation (which is then saved in the run folder).
-        methods: names, or name -> options that are not to be tuned.
+        methods: names or factories of one's own; or name -> options that are not to be tuned, among which "method"
+            makes it a variant: {"weak": {"method": "ditto", "lam": 0.01}}; or name -> factory. Default: the usual nine.
         rounds, seeds, tune: rounds a run, seeds (a number or a list), tuning trials per method.
         out: the run folder; default: the next free runs/compare-N.
-        model: "auto" or a name of `apiece.models.MODELS`. model_options, data_options: theirs, by name.
+        model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
+            Flax or torch module will do. model_options, data_options: theirs, by name.
+        objective: what to train and judge by. metrics: {"f1": function of a client's outputs and labels, ...}.
+        choose: what tuning chooses by, on validation: "loss", "error", or a metric.
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -270,11 +303,13 @@ def compare(
         raise UserError(f"methods is a list of names: ['{methods}']")
     out = Path(out) if out is not None else files.find_free_path(Path("runs/compare"))
     given = {
-        "model": {"name": model, "options": model_options or {}},
+        "model": {"name": model, "options": model_options or {}, "objective": objective},
+        "metrics": dict(metrics or {}),
         "train": {"rounds": rounds, **how},
-        "methods": methods if isinstance(methods, dict) else {name: {} for name in methods},
+        "methods": tables_of(methods),
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
         "tune": tune,
+        "choose": choose,
     }
     if isinstance(data, Federation):
         place = setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written

@@ -1,6 +1,6 @@
 """One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,9 @@ from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import measure
 from apiece.experiment.judge import Outcome, judge
-from apiece.experiment.spec import ModelSpec, make_spec
+from apiece.experiment.metric import metrics_of
+from apiece.experiment.spec import make_spec
 from apiece.experiment.train import Curve, train
-from apiece.models import Objective, accept
 from apiece.protocol import Method, Personal
 
 
@@ -77,7 +77,8 @@ def fit(
     *,
     rounds: int = 100,
     seed: int = 0,
-    objective: Objective | None = None,
+    objective: Any = None,
+    metrics: Mapping[str, Any] | None = None,
     watch: Callable[[int], None] = lambda rounds: None,
     options: dict[str, Any] | None = None,
     **how: Any,
@@ -86,10 +87,13 @@ def fit(
 
     Args:
         method: the method. options: its options, e.g. {"lam": 1.0}.
-        model: a model, or anything with init and apply; default: softmax or linear regression.
+        model: a model or its name, anything with init and apply, or a function of (shape, outputs) that makes one;
+            default: softmax or linear regression.
         federation: default: the embedded handwritten digits.
         rounds, seed: how long, and from which seed. how: engine, cohort, probability, weights, stateless, schedule, ...
-        objective: what to train and judge by; default: by the federation's task. watch: called with rounds done.
+        objective: what to train and judge by, an `Objective` or a function of the model that makes one; default: by
+            the federation's task. metrics: {"f1": function of a client's outputs and labels, ...}.
+        watch: called with rounds done.
 
     >>> from apiece.data import digits
     >>> result = fit("ditto", federation=digits(clients=8), rounds=2, options={"lam": 0.5})
@@ -101,12 +105,12 @@ def fit(
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
-    plan = make_spec({"train": {"rounds": rounds, **how}, "seeds": [seed]}, "fit").train
-    objective = objective or getattr(model, "objective", None)  # a torch module brings its own loss
-    model = (
-        setup.model_of(ModelSpec(), federation) if model is None else accept(model, jnp.asarray(federation.train.x[:1]))
-    )
-    place = setup.arena(federation, model, objective)
+    wanted = {"name": "auto" if model is None else model, "objective": objective}
+    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": [seed], "metrics": dict(metrics or {})}
+    spec = make_spec(given, "fit")
+    plan = spec.train
+    made = setup.model_and_objective(spec.model, federation)
+    place = setup.arena(federation, *made, metrics=metrics_of(spec.metrics))
     engine, hyper = setup.engine_of(place, method, options or {}, plan)
     place = place.judged_by(engine.build(hyper, 0).predict)
     run, curve, seconds = train(engine, place, hyper, seed, plan, tick=watch)

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import pydantic
 
+from apiece.data.federation import HITS
 from apiece.errors import UserError
-from apiece.experiment.ranking import chosen_candidate, count_beside_local, mean_costs, rank
+from apiece.experiment.ranking import count_beside_local, mean_costs, rank
 from apiece.experiment.record import FORMAT, Record
 from apiece.experiment.tables import means_of_clients, read_table
+from apiece.experiment.tune import best
 from apiece.files import read_json, write_json
 
 LONGEST = 100  # letters of a name in the name of a file, which may have 255
@@ -166,11 +168,12 @@ def _judged(run: RunFolder, record: Record) -> Record:
         raise UserError(f"{run.clients} has no rows of method '{lost[0]}'; delete it and resume to make it again")
     methods = {}
     for name, method in record.methods.items():
+        tried = [one.model_dump() for one in method.tuning]
         added = {
-            "chosen": chosen_candidate(method.tuning),
+            "chosen": best(tried) if len(tried) > 1 else None,  # a single one was not tried at all
             "costs": mean_costs([one.costs for one in method.seeds]),
             "beside_local": count_beside_local(clients[name]),
         }
         methods[name] = method.model_copy(update=added)
-    ranking = rank(record.federation.task, methods, clients)
+    ranking = rank("accuracy" if record.federation.task in HITS else "error", methods, clients)
     return record.model_copy(update={"methods": methods, "ranking": ranking})

@@ -8,6 +8,7 @@ import numpy as np
 from apiece.engines.engine import Engine, RunState
 from apiece.experiment.build import Arena
 
+AT_ONCE = 512  # clients whose outputs are held together, for metrics
 JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
 
 
@@ -40,7 +41,29 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
         offsets = np.concatenate([[0], np.cumsum(place.sizes(part)[judged])]).astype(np.int64)
         arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
         arrays |= {f"{part}_margin": each for each in margin}
+        values = metric_values(engine, place, run, judged, part)
+        arrays |= {f"{part}_metric_{name}": of_client for name, of_client in values.items()}
     return judged, arrays
+
+
+def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, part: str) -> dict[str, np.ndarray]:
+    """Every metric of each of these clients on its own held-out examples; NaN without examples."""
+    found = {metric.name: np.full(len(who), np.nan) for metric in place.metrics}
+    if not place.metrics:
+        return found
+    labels, offsets = np.asarray(place.splits[part][1]), place.splits[part][2]
+    assert place.outputs is not None
+    for first in range(0, len(who), AT_ONCE):
+        some = who[first : first + AT_ONCE]
+        outputs = engine.outcomes(run, some, place.outputs, (part,))[part][0]
+        ends = np.cumsum(place.sizes(part)[some])
+        for at, (i, mine) in enumerate(zip(some, np.split(outputs, ends[:-1]), strict=True)):
+            if len(mine):
+                truth = labels[offsets[i] : offsets[i + 1]]
+                for metric in place.metrics:
+                    value = metric.value(str(place.ids[i]), mine, truth)
+                    found[metric.name][first + at] = value
+    return {name: finite(values) for name, values in found.items()}
 
 
 def by_examples(

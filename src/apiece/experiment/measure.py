@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import HITS
 from apiece.evaluate import (
     Interval,
     binary_metrics,
@@ -14,6 +13,7 @@ from apiece.evaluate import (
     per_client,
     regression_metrics,
     summarize,
+    summarize_defined,
 )
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, finite
@@ -37,9 +37,14 @@ def _summary(arena: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
         per = finite(per_client(values, offsets))
         sizes = np.diff(offsets)[chosen]
         name, score, higher = kind, per[chosen], False
-        if kind == "error" and arena.federation.task in HITS:
-            name, score, higher = "accuracy", 1 - score, True
+        if kind == "error":
+            name, higher = arena.score, arena.score == "accuracy"
+            score = 1 - score if higher else score
         result[name] = summarize(score, sizes, higher, train_sizes=train_sizes)
+    for metric in arena.metrics:
+        score = outcome.arrays[f"{split}_metric_{metric.name}"][chosen]
+        defined = ~np.isnan(score)
+        result[metric.name] = summarize_defined(score, sizes, defined, metric.higher_is_better, train_sizes=train_sizes)
     regression = arena.federation.task == "regression"
     kind, of_task = ("error", regression_metrics) if regression else ("margin", binary_metrics)
     if f"{split}_{kind}" not in outcome.arrays or not (regression or arena.federation.binary):

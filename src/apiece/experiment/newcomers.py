@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from apiece.data.federation import HITS
 from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import interval
 from apiece.experiment.build import Arena
@@ -49,7 +48,7 @@ def newcomers_over_seeds(place: Arena, by_seed: dict[int, Outcome]) -> Newcomers
     if "newcomers" not in first:
         return None
     errors = np.stack([outcome.arrays["newcomers_error"] for outcome in by_seed.values()])
-    name, scores = ("accuracy", 1 - errors) if place.federation.task in HITS else ("error", errors)
+    name, scores = ("accuracy", 1 - errors) if place.score == "accuracy" else ("error", errors)
     intervals = {name: [interval(column) for column in scores.T]}
     examples = first["newcomers_examples"].tolist()
     return Newcomers.model_validate({"clients": len(first["newcomers"]), "examples": examples, **intervals})

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.federation import HITS
 from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
-from apiece.experiment.record import Amount, BesideLocal, Candidate, Gap, MethodRecord, Ranking
+from apiece.experiment.record import Amount, BesideLocal, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
-from apiece.experiment.tune import best
 
 
-def rank(task: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
+def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
     """The ranking of methods by weighted test score: order, gaps to the best, and what validation would choose."""
-    higher = task in HITS
-    key, factor = ("accuracy", 100.0) if higher else ("error", 1.0)
+    higher = key == "accuracy"
+    factor = 100.0 if higher else 1.0
     scores = {name: _mean(method, "test", key, "mean_weighted") for name, method in methods.items()}
     order = ranked(scores, higher)
     diverged = [name for name in methods if np.isnan(scores[name])]
@@ -58,15 +56,6 @@ def _by_seed(method: MethodRecord, key: str, factor: float) -> dict[int, float]:
 
 def _over_clients(best: ClientMeans, other: ClientMeans) -> float:
     return half_over_clients(best.score, other.score, np.where(best.new, 0, best.test))
-
-
-def chosen_candidate(tuning: list[Candidate]) -> int | None:
-    """Which candidate `tune.best` chose; None: a single one was not tried at all.
-
-    >>> chosen_candidate([Candidate(options={}, validation_loss=loss) for loss in (None, 0.5, 0.5)])
-    1
-    """
-    return best([one.validation_loss for one in tuning]) if len(tuning) > 1 else None
 
 
 def mean_costs(costs: list[dict[str, Any]]) -> dict[str, Amount]:

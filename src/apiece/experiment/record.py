@@ -145,6 +145,8 @@ class BesideLocal(Entry):
 class MethodRecord(Entry):
     """One method: what it ran with, every seed, and what the seeds say together."""
 
+    method: str = ""
+    """The method of the row: a name of the catalog, or where it is imported from; "" if the row has its name."""
     options: dict[str, Any]
     tuning: list[Candidate]
     seeds: list[SeedRecord]
@@ -188,7 +190,7 @@ class Ranking(Entry):
     """The methods by their weighted test score, and how sure that order is."""
 
     metric: str
-    """What they are ranked by: "accuracy" or "error"."""
+    """What they are ranked by: "accuracy", "error", or what an objective of one's own calls its error."""
     higher: bool
     """Whether more of it is better."""
     order: list[str]
@@ -228,6 +230,8 @@ class Record(Entry):
     methods: dict[str, MethodRecord]
     notes: list[str]
     ranking: Ranking
+    metrics: dict[str, bool] = {}
+    """Metrics of one's own, which stand among the others, and whether more of each is better."""
 
     @property
     def seeds(self) -> int:

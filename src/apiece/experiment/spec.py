@@ -7,8 +7,8 @@ import pydantic
 
 from apiece.client.schedule import SCHEDULES
 from apiece.errors import UserError, suggest
+from apiece.experiment.variant import Variant, fill_in, name_rows, variant_of
 from apiece.files import read_toml
-from apiece.methods import CATALOG
 from apiece.models import MODELS
 
 BASELINES = ("local", "fed_avg", "ftfa")  # stand beside every method: alone, shared, shared and fine-tuned
@@ -34,17 +34,20 @@ class ModelSpec(SpecTable):
 
     "package.module:function" is a model of one's own: a function of (shape, outputs), or of (tokens, outputs).
 
-    `hidden` are the widths of its dense layers, where it has such.
+    `hidden` are the widths of its dense layers, where it has such. `objective`: "package.module:function", a function
+    of the model that gives what it is trained and judged by, an `apiece.models.Objective`.
     """
 
-    name: str = "auto"
+    name: Any = "auto"
     hidden: list[Annotated[int, pydantic.Field(ge=1)]] | None = None
+    objective: Any = None
     options: dict[str, Any] = {}
 
     @pydantic.field_validator("name")
     @classmethod
-    def _known(cls, name: str) -> str:
-        if name != "auto" and ":" not in name and name not in MODELS:  # "package.module:function" is found when built
+    def _known(cls, name: Any) -> Any:
+        own = not isinstance(name, str) or ":" in name  # an object, or "package.module:function", found when built
+        if not own and name != "auto" and name not in MODELS:
             raise ValueError(f"there is no such model; {suggest(name, ['auto', *MODELS])}")
         return name
 
@@ -103,11 +106,27 @@ class DefenceSpec(SpecTable):
     most: float | None = pydantic.Field(None, gt=0)
 
 
+class OptimizerSpec(SpecTable):
+    """What the clients' gradients go through before a step of the method's own size `lr`: an optimizer of optax (adam,
+    adamw, sgd with momentum, lion, ...) or "package.module:function", which makes one with learning rate 1.
+
+    `options`: its own, such as weight_decay. `clip`: longer gradients are made so long. `keep`: clients keep its
+    memories (moments) from visit to visit; otherwise every visit begins anew.
+    """
+
+    name: Any = "sgd"
+    options: dict[str, Any] = {}
+    clip: float | None = pydantic.Field(None, gt=0)
+    keep: bool = False
+
+
 class TrainSpec(SpecTable):
     """How a run goes: rounds, who takes part, the schedule, when to look.
 
     `engine`: "vectorized" runs everybody in compiled blocks; "remote" sends every message and reply as bytes, client by
     client, as a network does: slower, and the same numbers. `arrivals` has an engine of its own.
+    `schedule`: a factor on step sizes, round by round: constant, linear, exponential, cosine, or a function of the
+    round; on those that `scheduled` names, by default `lr`, or all of a method that has no such.
     `newcomer_examples`: from how many examples each, and from all, new clients are judged; none: from all only.
     """
 
@@ -117,8 +136,10 @@ class TrainSpec(SpecTable):
     probability: float | None = pydantic.Field(None, gt=0, le=1)
     weights: Literal["examples", "uniform"] = "examples"
     stateless: bool = False
-    schedule: str = "constant"
-    schedule_options: dict[str, int | float] = {}
+    schedule: Any = "constant"
+    schedule_options: dict[str, Any] = {}
+    scheduled: list[str] = []
+    optimizer: OptimizerSpec | None = None
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
     newcomer_examples: list[Annotated[int, pydantic.Field(ge=1)]] = [1, 3, 10, 30, 100, 300]
@@ -132,14 +153,14 @@ class TrainSpec(SpecTable):
 
     @pydantic.field_validator("schedule")
     @classmethod
-    def _known(cls, name: str) -> str:
-        if ":" not in name and name not in SCHEDULES:
+    def _known(cls, name: Any) -> Any:
+        if isinstance(name, str) and ":" not in name and name not in SCHEDULES:
             raise ValueError(f"there is no such schedule; {suggest(name, SCHEDULES)}")
         return name
 
 
 class Spec(SpecTable):
-    """A whole experiment.
+    """A whole experiment. `methods`: a table for each row, see `apiece.experiment.variant`; `every`: options of all.
 
     >>> Spec(methods={"ditto": {"lam": 1.0}}).methods
     {'local': {}, 'fed_avg': {}, 'ftfa': {}, 'ditto': {'lam': 1.0}}
@@ -149,10 +170,14 @@ class Spec(SpecTable):
     model: ModelSpec = pydantic.Field(default_factory=lambda: ModelSpec.model_validate({}))
     train: TrainSpec = pydantic.Field(default_factory=lambda: TrainSpec.model_validate({}))
     methods: dict[str, dict[str, Any]] = {}
+    every: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    choose: str = "loss"
     # Randomness has 32 bits of seed: a larger one would silently be the same as a smaller one.
     seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**32)]] = pydantic.Field([0, 1, 2], min_length=1)
     tune: int = pydantic.Field(8, ge=1)
     baselines: bool = True
+    _rows: dict[str, Variant] = pydantic.PrivateAttr(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "Spec":
@@ -170,11 +195,14 @@ class Spec(SpecTable):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
         SCHEDULES.check(self.train.schedule, self.train.schedule_options)
         always: dict[str, dict[str, Any]] = {name: {} for name in BASELINES if self.baselines}
-        wanted = always | self.methods
-        for name, options in wanted.items():
-            CATALOG.check(name, options)
-        object.__setattr__(self, "methods", {name: dict(options) for name, options in wanted.items()})
+        object.__setattr__(self, "methods", fill_in(always | name_rows(self.methods), self.every))
+        object.__setattr__(self, "_rows", {name: variant_of(name, table) for name, table in self.methods.items()})
         return self
+
+    @property
+    def rows(self) -> dict[str, Variant]:
+        """The rows of the comparison: methods with their settings."""
+        return self._rows
 
 
 def make_spec(values: dict[str, Any], where: str = "the spec") -> Spec:

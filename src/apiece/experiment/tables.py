@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from apiece.data.federation import HITS
 from apiece.errors import UserError
 from apiece.evaluate import per_client
 from apiece.experiment.build import Arena
@@ -33,7 +32,7 @@ def round_rows(trials: Trials) -> pa.Table:
 def client_rows(arena: Arena, trials: Trials) -> pa.Table:
     """One row per method, seed and client, its gains over the baselines in points."""
     tables = []
-    test = "accuracy" if arena.federation.task in HITS else "error"
+    test = arena.score
     scale = error_scale(arena, next(iter(next(iter(trials.values())).values())))
     for name, by_seed in trials.items():
         for seed, outcome in by_seed.items():
@@ -49,6 +48,8 @@ def client_rows(arena: Arena, trials: Trials) -> pa.Table:
                 "test_loss": finite(per_client(*outcome.scores("test", "loss"))),
                 f"test_{test}": 1 - error if test == "accuracy" else error,
             }
+            values = {f"test_{m.name}": outcome.arrays[f"test_metric_{m.name}"] for m in arena.metrics}
+            columns |= values
             for other in BASELINES:
                 if seed in trials.get(other, {}):
                     theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
@@ -71,6 +72,9 @@ def read_table(path: Path) -> pa.Table:
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 
 
+FACTS = ("test_examples", "test_loss")  # columns of tests that are not the score, which stands before all others
+
+
 class ClientMeans(NamedTuple):
     """The clients of one method, means over seeds: NaN where a client has no test example or its model diverged."""
 
@@ -90,7 +94,7 @@ def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
     >>> means_of_clients(table)["a"].score
     array([2.])
     """
-    score = "test_accuracy" if "test_accuracy" in table.column_names else "test_error"
+    score = next(name for name in table.column_names if name.startswith("test_") and name not in FACTS)
     numbers = [name for name in (score, "gain_over_local") if name in table.column_names]
     facts = ["new", "train_examples", "test_examples"]
     wanted = [(name, "mean") for name in numbers] + [(name, "max") for name in facts]

@@ -11,7 +11,7 @@ import numpy as np
 from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import per_client
 from apiece.experiment.build import Arena
-from apiece.experiment.judge import finite, sample
+from apiece.experiment.judge import finite, metric_values, sample
 from apiece.experiment.spec import TrainSpec
 from apiece.models.failures import raise_failures
 
@@ -70,6 +70,8 @@ def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds:
     # A finite population, partly seen: nothing is uncertain when all were looked at.
     unseen = 1 - len(who) / place.population
     spread = float(np.std(losses, ddof=1)) if seen > 1 else 0.0
+    own = metric_values(engine, place, run, who, "validation")
+    mean = lambda values: float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
     return {
         "round": run.round,
         "clock": run.clock,
@@ -77,4 +79,5 @@ def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds:
         "validation_error": float(errors.mean()) if seen else float("nan"),
         "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
         "seconds": seconds,
+        **{f"validation_{name}": mean(values) for name, values in own.items()},
     }

@@ -1,7 +1,8 @@
 """Tuning: the same number of trials for every method, chosen by validation, never by test."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
@@ -19,22 +20,38 @@ def candidates(
     [{'lr': 0.1}, {'lr': 0.1}, {'lr': 0.0316}]
     """
     points = [{name: defaults[name] for name in space}]
-    if space and trials > 1:
-        # The first point of the sequence is the corner of the space: skipped.
-        halton = qmc.Halton(d=len(space), scramble=False)
-        halton.fast_forward(1)
-        for unit in halton.random(trials - 1):
-            points.append({name: _between(*space[name], u) for name, u in zip(space, unit, strict=True)})
-    return points[: max(1, trials)]
+    return [*points, *(spread(space, {}, trials - 1) if space and trials > 1 else [])]
 
 
-def best(losses: Sequence[float | None]) -> int:
-    """Which trial has the least validation loss; a diverged one (None or NaN) never wins, of equals the first does.
+def spread(space: dict[str, tuple[float, float]], grid: dict[str, list], trials: int) -> list[dict[str, Any]]:
+    """`trials` points spread evenly over the space, on a logarithmic scale, and over lists of values.
 
-    >>> best([None, 0.5, 0.4, 0.4])
+    >>> spread({"lr": (0.01, 1.0)}, {"steps": [5, 10]}, 2)
+    [{'lr': 0.1, 'steps': 5}, {'lr': 0.0316, 'steps': 10}]
+    """
+    # The first point of the sequence is the corner of the space: skipped.
+    halton = qmc.Halton(d=len(space) + len(grid), scramble=False)
+    halton.fast_forward(1)
+    points: list[dict[str, Any]] = []
+    for unit in halton.random(max(1, trials)):
+        numbers = {name: _between(*space[name], u) for name, u in zip(space, unit[: len(space)], strict=True)}
+        chosen = zip(grid.items(), unit[len(space) :], strict=True)
+        points.append(numbers | {name: values[int(u * len(values))] for (name, values), u in chosen})
+    return points
+
+
+def best(tried: Sequence[Mapping[str, Any]], by: str = "validation_loss", higher: bool = False) -> int:
+    """Which trial has the least validation loss (or the best of what else is chosen by); of equals the first.
+
+    A diverged one, whose loss is None or NaN, never wins.
+
+    >>> best([{"validation_loss": loss} for loss in (None, 0.5, 0.4, 0.4)])
     2
     """
-    worth = [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
+    known = lambda value: value is not None and not math.isnan(value)
+    score = lambda value: math.inf if not known(value) else -value if higher else value
+    # One that has no loss has diverged, whatever else it has.
+    worth = [score(one.get(by)) if known(one["validation_loss"]) else math.inf for one in tried]
     return worth.index(min(worth))
 
 

@@ -1,11 +1,13 @@
 """From a method's name, or a factory, and options to what an engine runs: which of them are traced, which are fixed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
+from apiece.client.optimize import OptimizedLoss, Tape, keep_memories
 from apiece.errors import UserError
 from apiece.methods import CATALOG
 from apiece.protocol import Loss, Method
+from apiece.registry import Option, StepSize
 
 
 def bind(
@@ -15,6 +17,9 @@ def bind(
     schedule: Callable[[Any], Any] | None = None,
     population: int = 0,
     model: Any = None,
+    optimizer: Any = None,
+    keep: bool = False,
+    scheduled: Sequence[str] = (),
 ) -> tuple[Callable[[dict[str, Any], Any], Method], dict[str, float]]:
     """(build, hyper): the factory as an engine wants it, and the values of its traced options.
 
@@ -23,9 +28,11 @@ def bind(
 
     Args:
         method: a name of the catalog, "package.module:factory", or a factory. options: the user's, to be checked.
-        schedule: scales `lr`, the step size of the clients' training. population: the number of clients, told to a
+        schedule: scales the step sizes named in `scheduled`; by default `lr`, or all where there is none.
+        population: the number of clients, told to a
         factory that has an option `population` which is left at 0. model: given to a factory that has a parameter
-        `model`, because it looks into the model.
+        `model`, because it looks into the model. optimizer: what the clients' gradients go through, as
+        `apiece.client.optimize.make_optimizer` gives it; keep: they keep its memories from visit to visit.
 
     >>> build, hyper = bind("fed_avg", lambda p, b, k: 0.0, {"lr": 0.5})
     >>> hyper
@@ -41,13 +48,38 @@ def bind(
         if model is None:
             raise UserError(f"method '{name}' looks into the model, and none was given to it here")
         fixed["model"] = model
-    if schedule is not None and "lr" not in hyper:
-        raise UserError(f"method '{name}' has no step size 'lr' for a schedule to scale; leave the schedule constant")
+    steps = _scheduled(name, known, hyper, scheduled) if schedule is not None else []
 
     def build(hyper: dict[str, Any], round: Any) -> Method:
         traced = dict(hyper)
-        if schedule is not None:
-            traced["lr"] = traced["lr"] * schedule(round)
-        return factory(loss, **fixed, **traced)
+        for step in steps:
+            traced[step] = traced[step] * schedule(round)  # type: ignore[misc]
+        if optimizer is None:
+            return factory(loss, **fixed, **traced)
+        tape = Tape()
+        method = factory(OptimizedLoss(loss, optimizer, tape), **fixed, **traced)
+        return keep_memories(method, tape) if keep else method
 
     return build, hyper
+
+
+def step_sizes(options: Mapping[str, Option]) -> list[str]:
+    """The options that are step sizes: declared so, or called so.
+
+    >>> step_sizes(CATALOG.options("ftfa"))
+    ['lr', 'tune_lr']
+    """
+    return [
+        name for name, option in options.items() if StepSize in option.kinds or name == "lr" or name.endswith("_lr")
+    ]
+
+
+def _scheduled(name: str, known: Mapping[str, Option], hyper: Container[str], wanted: Sequence[str]) -> list[str]:
+    there = [step for step in step_sizes(known) if step in hyper]
+    chosen = [step for step in wanted if step in there] if wanted else ["lr"] if "lr" in there else there
+    if not chosen:
+        which = " or ".join(f"'{step}'" for step in wanted) if wanted else "'lr'"
+        raise UserError(
+            f"method '{name}' has no step size {which} for a schedule to scale; leave the schedule constant"
+        )
+    return chosen

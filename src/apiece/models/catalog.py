@@ -1,5 +1,6 @@
 """The models by name, and how each is made to the measure of a federation's examples."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -85,4 +86,11 @@ def named_model(
     given = {key: value for key, value in measures.items() if MODELS.takes(name, key)}
     # A custom task has no outputs: its examples are the losses themselves.
     first = (shape[0],) if task == "custom" else (tokens if use.examples == "tokens" else shape, outputs)
-    return MODELS.make(name, options or {}, *first, **given)
+    return MODELS.make(name, options or {}, *first[: _asked_for(name)], **given)
+
+
+def _asked_for(model: str | Callable[..., Any]) -> int:
+    """How many of (shape, outputs) a function of one's own wants: one that knows its sizes may want none."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    wants = [p for p in inspect.signature(MODELS.find(model)).parameters.values() if p.kind in kinds]
+    return len(wants)

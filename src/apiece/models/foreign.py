@@ -13,6 +13,7 @@ import jax
 
 from apiece.errors import UserError
 from apiece.models.model import Model
+from apiece.models.objective import Objective
 from apiece.models.swap import swapped
 from apiece.protocol import Batch, Loss, Params
 from apiece.split import path_name
@@ -25,7 +26,7 @@ CLIFF = (
 
 
 def accept(candidate: Any, example: jax.Array) -> Model:
-    """A `Model` from anything with `init` and `apply`: ours, a Flax module, or a pair written by hand.
+    """A `Model` from anything with `init` and `apply`: ours, a Flax module, a pair written by hand; or a torch module.
 
     `init` may take a key, or a key and a batch of examples (as Flax does).
 
@@ -35,6 +36,20 @@ def accept(candidate: Any, example: jax.Array) -> Model:
     >>> accept(pair, jnp.ones((1, 4))).init(jax.random.key(0))["w"].shape
     (4,)
     """
+    return adopt(candidate, example)[0]
+
+
+def adopt(candidate: Any, example: jax.Array) -> tuple[Model, Objective | None]:
+    """The same, and the objective that the candidate brings along: a torch module's loss is its own."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(candidate, torch.nn.Module):
+        from apiece.models.torch.module import from_torch
+
+        candidate = from_torch(candidate)
+    return _accept(candidate, example), getattr(candidate, "objective", None)
+
+
+def _accept(candidate: Any, example: jax.Array) -> Model:
     if isinstance(candidate, Model):
         return candidate
     linen = sys.modules.get("flax.linen")

@@ -15,6 +15,7 @@ class Objective(NamedTuple):
     """`loss(params, batch, key)` is the weighted mean over the batch; `outcomes` gives (loss, error) per example.
 
     The error is 0/1 for classification (a share of places for sequences) and the squared error for regression.
+    `error` is what the error of an objective of one's own is called in tables; less of it is better.
 
     >>> from apiece.models import linear
     >>> judge = objective(linear((1,)), "regression")
@@ -26,6 +27,7 @@ class Objective(NamedTuple):
     loss: Callable[[Params, Batch, Any], jax.Array]
     outcomes: Callable[[Params, Batch], tuple[jax.Array, jax.Array]]
     margins: Callable[[Params, Batch], tuple[jax.Array, jax.Array, jax.Array]] | None = None
+    error: str = "error"
 
 
 def objective(model: Model, task: str) -> Objective:

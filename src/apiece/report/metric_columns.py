@@ -1,16 +1,13 @@
 """The metrics beside a task's score: what each is called, what it means, which way is better, where it is shown.
 
 A row of `COLUMNS` is a column of the page and, with a `brief` title, of the terminal. Metrics of the user's own are
-found in the record by their names.
+named by the record.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from apiece.evaluate import Interval
 from apiece.experiment.record import MethodRecord, Record
-
-SCORES = ("loss", "error", "accuracy")  # every record has these; they stand in the first table
 
 
 class MetricColumn(NamedTuple):
@@ -21,7 +18,7 @@ class MetricColumn(NamedTuple):
     part: str
     metric: str
     statistic: str | None = None
-    higher: bool | None = True  # whether more is better; None: nobody said
+    higher: bool = True  # whether more is better
     factor: float = 1.0
     places: int | None = 3  # after the point; None: as the interval demands
     brief: str = ""  # the title on a terminal; none: it is only on the page
@@ -30,7 +27,7 @@ class MetricColumn(NamedTuple):
     @property
     def meaning(self) -> str:
         """What it is, and which way is better."""
-        return self.why + {True: "; more is better", False: "; less is better", None: ""}[self.higher]
+        return f"{self.why}; {'more' if self.higher else 'less'} is better"
 
     def find(self, method: MethodRecord) -> Interval | None:
         """The number of a method, with its interval over seeds; None: it has none."""
@@ -63,32 +60,22 @@ COLUMNS = (
 # fmt: on
 
 
-def columns_of_own(name: str, higher_is_better: bool | None = True) -> list[MetricColumn]:
+def columns_of_own(name: str, higher_is_better: bool = True) -> list[MetricColumn]:
     """The columns of a metric of one's own, a number of each client: its mean, its worst tenth, new clients' mean.
 
     >>> [column.head for column in columns_of_own("f1")]
     ['f1', 'f1, worst tenth', 'f1, new clients']
     """
-    better = higher_is_better
     mean = f"{OWN}; weighted mean, every test example counts once"
     brief = name.replace("_", "\n")
     return [
-        MetricColumn(name, mean, "test", name, "mean_weighted", better, places=None, brief=brief),
-        MetricColumn(f"{name}, worst tenth", WORST, "test", name, "worst10", better, places=None),
-        MetricColumn(f"{name}, new clients", mean, "new_clients", name, "mean_weighted", better, places=None),
+        MetricColumn(name, mean, "test", name, "mean_weighted", higher_is_better, places=None, brief=brief),
+        MetricColumn(f"{name}, worst tenth", WORST, "test", name, "worst10", higher_is_better, places=None),
+        MetricColumn(f"{name}, new clients", mean, "new_clients", name, "mean_weighted", higher_is_better, places=None),
     ]
 
 
 def columns_of(record: Record) -> list[MetricColumn]:
     """The columns for which some method has a number: those of the task, then those of the user's own metrics."""
-    known = {*SCORES, *(column.metric for column in COLUMNS)}
-    named = (name for method in record.methods.values() for name in method.summary.get("test", {}))
-    own = [name for name in dict.fromkeys(named) if name not in known]
-    every = [*COLUMNS, *(column for name in own for column in columns_of_own(name, _is_higher_better(record, name)))]
-    return [column for column in every if any(column.find(method) for method in record.methods.values())]
-
-
-def _is_higher_better(record: Record, name: str) -> bool | None:
-    metrics = record.spec.get("metrics")
-    said = metrics.get(name) if isinstance(metrics, Mapping) else None
-    return said.get("higher_is_better") if isinstance(said, Mapping) else None
+    own = [column for name, higher in record.metrics.items() for column in columns_of_own(name, higher)]
+    return [column for column in [*COLUMNS, *own] if any(column.find(method) for method in record.methods.values())]

@@ -40,8 +40,12 @@ class Story(NamedTuple):
     @property
     def metric(self) -> Metric:
         """The score that the report is about."""
-        label, unit, factor, places = WORDS[self.record.federation.task]
-        return Metric(self.record.ranking.metric, label, unit, factor, self.record.ranking.higher, places)
+        ranking = self.record.ranking
+        own = (ranking.metric, "", 1.0, None)  # an objective's own error
+        label, unit, factor, places = (
+            WORDS[self.record.federation.task] if ranking.metric in ("accuracy", "error") else own
+        )
+        return Metric(ranking.metric, label, unit, factor, ranking.higher, places)
 
     @property
     def methods(self) -> dict[str, MethodRecord]:

@@ -127,7 +127,8 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
 def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> list[str]:
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
-    what = WHAT[federation.task]
+    metric = record.ranking.metric
+    what = WHAT[federation.task] if metric in ("accuracy", "error") else metric  # an objective's own error
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""

@@ -62,11 +62,11 @@ def score_models(
     mesh: Any,
     sequential: bool,
 ) -> tuple[jax.Array, ...]:
-    """(loss, error, ...) [clients, capacity] of each client's examples under its model, as `outcomes` gives them.
+    """(loss, error, ...) [clients, capacity, ...] of each client's examples under its model, as `outcomes` gives them.
 
     The same program for all methods. `chunk` examples are judged at a time.
     """
-    blank = jnp.zeros(-(-capacity // chunk) * chunk, jnp.float32)
+    places = -(-capacity // chunk) * chunk
 
     def work(who: tuple, x: Tree, y: Tree) -> tuple:
         def one(c: tuple) -> tuple:
@@ -75,11 +75,12 @@ def score_models(
 
             def score(k: Any, out: tuple) -> tuple:
                 got = outcomes(model, whole(data, k * chunk, chunk))
-                put = lambda o, g: lax.dynamic_update_slice(o, g.astype(o.dtype), (k * chunk,))
+                put = lambda o, g: lax.dynamic_update_slice_in_dim(o, g.astype(o.dtype), k * chunk, 0)
                 return tuple(put(o, g) for o, g in zip(out, got, strict=True))
 
-            numbers = len(jax.eval_shape(lambda: outcomes(model, whole(data, 0, chunk))))
-            return lax.fori_loop(0, -(-size // chunk), score, (blank,) * numbers)
+            one_chunk = jax.eval_shape(lambda: outcomes(model, whole(data, 0, chunk)))
+            blank = tuple(jnp.zeros((places, *part.shape[1:]), jnp.float32) for part in one_chunk)
+            return lax.fori_loop(0, -(-size // chunk), score, blank)
 
         return each(one, who, who[2] > 0, sequential)
 

@@ -1,0 +1,147 @@
+"""A row of a comparison: a method with settings, some that stand and some to be searched.
+
+[methods.ditto]                          # the method of that name; its options are tuned
+[methods.ditto-weak]                     # a variant: another row of the same method
+method = "ditto"
+lam = 0.01                               # stands
+lr = {grid = [0.01, 0.1, 1]}             # every one of these is tried
+[methods.mine]
+method = "my_methods.py:mine"            # a method of one's own
+lam = {range = [0.1, 10]}                # tried on a logarithmic scale
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from apiece.errors import UserError
+from apiece.experiment.tune import candidates, spread
+from apiece.methods import CATALOG
+from apiece.protocol import Method
+from apiece.registry import Number
+
+MOST_POINTS = 1000
+
+
+class Variant(NamedTuple):
+    """A row: its name, the method, the options that stand, and those to be searched (grids of values, ranges)."""
+
+    name: str
+    method: str | Callable[..., Method]
+    options: dict[str, Any]
+    grid: dict[str, list[Any]]
+    ranges: dict[str, tuple[float, float]]
+
+    def points(self, trials: int) -> list[dict[str, Any]]:
+        """The settings to try, at most `trials` of them unless a grid is written down: that is tried as it is.
+
+        >>> variant_of("weak", {"method": "ditto", "lam": {"grid": [0.01, 0.1]}, "steps": 5}).points(8)
+        [{'lam': 0.01}, {'lam': 0.1}]
+        """
+        if self.grid and not self.ranges:
+            return [dict(zip(self.grid, point, strict=True)) for point in itertools.product(*self.grid.values())]
+        if self.grid or self.ranges:
+            return spread(self.ranges, self.grid, trials)
+        defaults = CATALOG.complete(self.method, self.options)
+        return candidates(CATALOG.ranges(self.method, fixed=self.options), defaults, trials)
+
+
+def variant_of(name: str, table: Mapping[str, Any]) -> Variant:
+    """The row that a table of the spec describes; a wrong option, grid or range is an error that names it.
+
+    >>> variant_of("ditto", {"lam": 1.0}).options
+    {'lam': 1.0}
+    >>> try: variant_of("weak", {"method": "ditto", "lam": {"grid": []}})
+    ... except UserError as error: print(error)
+    methods.weak.lam: a grid is a list of at least one value, as in {grid = [0.01, 0.1]}
+    """
+    where, given = f"methods.{name}", dict(table)
+    method = given.pop("method", name)
+    if method != name and name in CATALOG and CATALOG.find(method) is not CATALOG[name]:
+        raise UserError(f"{where} has the name of a method of the catalog, and is another ({CATALOG.name_of(method)}); "
+                        "call it something else")  # fmt: skip
+    stands: dict[str, Any] = {}
+    grid: dict[str, list[Any]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
+    known = CATALOG.options(method)
+    for option, value in given.items():
+        if not (isinstance(value, Mapping) and option in known):
+            stands[option] = value
+        elif set(value) == {"grid"}:
+            grid[option] = _grid(f"{where}.{option}", method, option, value["grid"])
+        elif set(value) == {"range"}:
+            ranges[option] = _range(f"{where}.{option}", method, option, value["range"])
+        else:
+            raise UserError(
+                f"{where}.{option} is a value, {{grid = [...]}} or {{range = [low, high]}}, not {dict(value)}"
+            )
+    CATALOG.check(method, stands)
+    if (count := len(list(itertools.islice(itertools.product(*grid.values()), MOST_POINTS + 1)))) > MOST_POINTS:
+        raise UserError(f"{where}: its grids have more than {count - 1} combinations; take ranges, or shorter grids")
+    return Variant(name, method, stands, grid, ranges)
+
+
+def _grid(where: str, method: Any, option: str, values: Any) -> list[Any]:
+    if not isinstance(values, list) or not values:
+        raise UserError(f"{where}: a grid is a list of at least one value, as in {{grid = [0.01, 0.1]}}")
+    return [CATALOG.check(method, {option: value})[option] for value in values]
+
+
+def _range(where: str, method: Any, option: str, ends: Any) -> tuple[float, float]:
+    if not isinstance(CATALOG.options(method)[option].rule, Number):
+        raise UserError(f"{where} is no fraction, which a range is for; write the values down: {{grid = [...]}}")
+    numbers = isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, int | float) for end in ends)
+    if not numbers or not 0 < ends[0] < ends[1]:
+        raise UserError(f"{where}: a range is [low, high] with 0 < low < high (its scale is logarithmic), not {ends}")
+    low, high = (CATALOG.check(method, {option: end})[option] for end in ends)
+    return float(low), float(high)
+
+
+def tables_of(methods: Any) -> dict[str, dict[str, Any]]:
+    """A table for each row, of what `compare` is given: names, factories, or name -> options or factory.
+
+    >>> tables_of(["ditto", CATALOG["fed_avg"]])["fed_avg"]["method"] is CATALOG["fed_avg"]
+    True
+    """
+    if isinstance(methods, Mapping):
+        return {name: {"method": table} if callable(table) else table for name, table in methods.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for method in methods:
+        name = CATALOG.name_of(method)
+        if name in found:
+            raise UserError(f"'{name}' is listed twice; give variants names: {{'{name}-2': {{'method': ...}}}}")
+        found[name] = {} if isinstance(method, str) else {"method": method}
+    return found
+
+
+def name_rows(methods: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables by the names of their rows: a method given by its path alone is called as its function is.
+
+    >>> name_rows({"ditto": {}, "my_methods.py:mine": {"lam": 1.0}})
+    {'ditto': {}, 'mine': {'method': 'my_methods.py:mine', 'lam': 1.0}}
+    """
+    named: dict[str, Any] = {}
+    for name, table in methods.items():
+        path = ":" in name and isinstance(table, Mapping) and "method" not in table
+        short = name.rpartition(":")[2] if path else name
+        if short in named or (path and short in methods):
+            raise UserError(f"two rows of the comparison are called '{short}'; give one a table with another name: "
+                            f"[methods.NAME] method = \"{name}\"")  # fmt: skip
+        named[short] = {"method": name, **table} if path else table
+    return named
+
+
+def fill_in(methods: Mapping[str, Mapping[str, Any]], every: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The tables with what is said of every method, where a method has such an option and does not say otherwise.
+
+    >>> fill_in({"ditto": {"lr": 1.0}, "fed_avg": {}}, {"lr": 0.5})
+    {'ditto': {'lr': 1.0}, 'fed_avg': {'lr': 0.5}}
+    """
+    takes = {name: CATALOG.options(table.get("method", name)) for name, table in methods.items()}
+    for option in every:
+        if not any(option in known for known in takes.values()):
+            raise UserError(f"every.{option}: no method of this comparison has an option '{option}'")
+    return {
+        name: {option: value for option, value in every.items() if option in takes[name]} | dict(table)
+        for name, table in methods.items()
+    }
