@@ -43,14 +43,13 @@ def test_no_two_names_share_a_file_even_where_capitals_do_not_count():
     assert len({name_file(name).lower() for name in names}) == len(names)
 
 
-def test_a_method_by_its_path_is_run_and_read_again(tmp_path):
-    path = "apiece.methods.local:local"
-    plan = {**SMALL, "methods": {path: {"steps": 1}}, "seeds": [0], "baselines": False, "tune": 1}
+def test_a_row_with_any_name_is_run_and_read_again(tmp_path):
+    name = "Alone: a/b?"
+    plan = {**SMALL, "methods": {name: {"method": "local", "steps": 1}}, "seeds": [0], "baselines": False, "tune": 1}
     run({**plan, "train": {"rounds": 1}}, tmp_path / "run")
     names = [file.name for file in (tmp_path / "run").rglob("*") if file.is_file()]
     assert not [name for name in names if re.search(r'[<>:"\\|?*]', name)]
     found = resume(tmp_path / "run")
-    name = next(iter(found.record.methods))
-    assert RunFolder(tmp_path / "run").models(name, 0).exists()
+    assert list(found.record.methods) == [name] and RunFolder(tmp_path / "run").models(name, 0).exists()
     client = str(found.place.ids[0])
     assert found.personal(name, client)["w"].shape == (10, 64)
