@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from apiece.cli import app
 from apiece.data import SOURCES, Federation
 from apiece.data.load.read import SUFFIXES
 from apiece.experiment import make_spec
+from apiece.experiment.spec import TrainSpec
 from apiece.methods import CATALOG, USUAL
 
 
@@ -71,6 +73,12 @@ def test_every_command_explains_itself(command, flag):
 def test_the_check_of_data_names_every_format():
     text = call("data", "check", "--help").stdout.lower()
     assert [suffix for suffix in SUFFIXES if suffix[1:] not in text] == []
+
+
+@pytest.mark.parametrize("command", ["compare", "run"])
+def test_the_help_names_every_engine(command):
+    text = call(command, "--help").stdout
+    assert [name for name in get_args(TrainSpec.model_fields["engine"].annotation) if name not in text] == []
 
 
 def test_every_command_tells_mistakes_in_one_paragraph():

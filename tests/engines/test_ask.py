@@ -1,5 +1,7 @@
 """Pooled questions: every engine answers the same, and the server sees sums."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from apiece.engines.world.arrivals import Speeds
 from apiece.errors import UserError
 from apiece.methods import fed_avg
 from apiece.protocol import Question
+from apiece.testing.case import ENGINES
 
 SIZES = np.array([4, 0, 7, 1, 5])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
@@ -26,12 +29,12 @@ def build(hyper, round):
     return fed_avg(lambda params, batch, key: 0.0)
 
 
-@pytest.fixture(scope="module", params=["vectorized", "asynchronous", "remote"])
+MAKE = {"vectorized": Vectorized, "remote": Remote, "asynchronous": partial(Asynchronous, arrivals=Speeds(active=2))}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    here, held_out = (build, X, Y, OFFSETS), {"test": (X[:5], Y[:5], np.arange(6))}
-    if request.param == "asynchronous":
-        return Asynchronous(*here, arrivals=Speeds(active=2), held_out=held_out)
-    return (Vectorized if request.param == "vectorized" else Remote)(*here, held_out=held_out)
+    return MAKE[request.param](build, X, Y, OFFSETS, held_out={"test": (X[:5], Y[:5], np.arange(6))})
 
 
 def test_scales_are_those_of_all_rows(engine):
