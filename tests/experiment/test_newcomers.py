@@ -11,7 +11,7 @@ from rich.console import Console
 from apiece.errors import UserError
 from apiece.evaluate import Interval
 from apiece.experiment import Spec, checkpoint, make_spec, read_record
-from apiece.experiment import build as setup
+from apiece.experiment.check import check_spec
 from apiece.experiment.record import Newcomers
 from apiece.report.terminal import comparison
 
@@ -41,7 +41,7 @@ def test_who_is_given_one_model_by_all_does_not_depend_on_its_own_examples(recor
 
 def test_a_finished_trial_keeps_what_newcomers_did(small_run):
     kept = checkpoint.load_outcome(small_run / "checkpoints" / "ditto-0-done.safetensors").arrays
-    place = setup.check(Spec.model_validate(SMALL))
+    place = check_spec(Spec.model_validate(SMALL))
     assert kept["newcomers"].tolist() == place.new.tolist()
     assert (
         len(kept["newcomers_examples"]) == len(kept["newcomers_error"]) and np.isfinite(kept["newcomers_error"]).all()

@@ -200,6 +200,10 @@ def _finish(found: Any, as_json: bool) -> None:
     write_report(found.folder)
     show_result(found.record.plain(), as_json, show.comparison(found.record))
     err.print(f"[dim]wrote[/] {escape(str(found.folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
+    for name, why in found.failed.items():
+        err.print(f"[red]failed:[/] {escape(name)} is left out: {escape(why)}", soft_wrap=True)
+    if found.failed:
+        raise typer.Exit(1)
 
 
 @contextlib.contextmanager

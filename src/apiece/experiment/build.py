@@ -16,28 +16,25 @@ from apiece.client.optimize import make_optimizer
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data.federation import HITS
-from apiece.engines.contact import Build, model_shapes
+from apiece.engines.contact import Build
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.division import mesh_of, on_devices
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.world.arrivals import Speeds
-from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.faults import Faults
-from apiece.engines.world.pace import Pace
 from apiece.errors import UserError, suggest
-from apiece.experiment.metric import Metric, metrics_of
-from apiece.experiment.spec import DataSpec, ModelSpec, PaceSpec, Spec, TrainSpec
-from apiece.experiment.variant import Variant
+from apiece.experiment.metric import Metric
+from apiece.experiment.spec import DataSpec, ModelSpec, ServerSpec, TrainSpec
+from apiece.experiment.world import arrivals_of, pace_of, participation_of
 from apiece.methods.bind import bind
-from apiece.models import MODELS, Model, Objective, named_model, objective
+from apiece.models import MODELS, Model, Objective, adapted, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.models.foreign import adopt
 from apiece.models.outputs import check_outputs
 from apiece.own import import_thing
-from apiece.protocol import Data, Method, Params, apply_model
-from apiece.wrap import attacked, attackers, corrupted, guarded, robust
+from apiece.protocol import Method, apply_model
+from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
 from apiece.wrap.attacks import attack as attack_named
 
 AUTO = {"classification": "softmax", "regression": "linear", "custom": "quadratic", "next_character": "char_lstm"}
@@ -57,10 +54,11 @@ def federation_of(spec: DataSpec) -> Federation:
     else:
         raise UserError(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
                         f"{suggest(spec.source, SOURCES)}")  # fmt: skip
-    return _with_new_clients(federation, spec)
+    return with_new_clients(federation, spec)
 
 
-def _with_new_clients(federation: Federation, spec: DataSpec) -> Federation:
+def with_new_clients(federation: Federation, spec: DataSpec) -> Federation:
+    """The federation with a share of new clients set aside, if it is large enough and has none."""
     if federation.new is None and spec.new_clients and federation.clients >= 10:
         return federation.hold_out_clients(max(spec.new_clients, 1.01 / federation.clients), spec.seed)
     return federation
@@ -86,6 +84,11 @@ def model_and_objective(spec: ModelSpec, federation: Federation) -> tuple[Model,
     if own is not None and not isinstance(own, Objective):
         raise UserError(f"model.objective is an apiece.models.Objective, or a function of the model that makes one, "
                         f"not {own!r}")  # fmt: skip
+    if spec.adapter is not None:
+        if own is not None or brought is not None:
+            raise UserError("model.adapter changes what the model computes, and an objective of one's own does not "
+                            "know of that; leave one of them out")  # fmt: skip
+        model = adapted(model, spec.adapter.rank, spec.adapter.where)
     return model, own or brought
 
 
@@ -221,13 +224,9 @@ def engine_of(
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
-        arrivals = train.arrivals
-        pace = _pace(arrivals.pace)
-        return Asynchronous(
-            *here, arrivals=Speeds(arrivals.active, arrivals.buffer, arrivals.policy, pace), **how
-        ), hyper
+        return Asynchronous(*here, arrivals=arrivals_of(train.arrivals), **how), hyper
     wrong = train.faults
-    faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, _pace(wrong.pace))
+    faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, pace_of(wrong.pace))
     how |= dict(participation=participation_of(train), faults=faults)
     if train.engine == "remote":
         return Remote(*here, **how), hyper
@@ -264,6 +263,9 @@ def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
     if defence is not None and defence.most is not None:
         most = defence.most
         wraps.append(lambda method: guarded(method, most=most))
+    if train.server is not None:
+        chosen_by, where = server_optimizer(train.server), train.server.model
+        wraps.insert(0, lambda method: server_optimized(method, chosen_by, where))
     if faults is not None and faults.corrupt:
         share, kind = faults.corrupt, faults.corruption
         wraps.append(lambda method: corrupted(method, share=share, kind=kind))
@@ -285,85 +287,11 @@ def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
     return wrapped
 
 
-def participation_of(train: TrainSpec) -> Participation:
-    """Who takes part, and when.
+def server_optimizer(spec: ServerSpec) -> Any:
+    """The optax optimizer of the server.
 
-    >>> participation_of(TrainSpec(cohort=3)).size
-    3
+    >>> float(server_optimizer(ServerSpec(lr=0.5)).update(jnp.array(1.0), ())[0])
+    -0.5
     """
-    there = Availability(**train.availability.model_dump()) if train.availability else Availability()
-    return Participation(train.cohort, train.probability, there)
-
-
-def _pace(spec: PaceSpec) -> Pace:
-    return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
-
-
-def criterion(spec: Spec, metrics: tuple[Metric, ...]) -> tuple[str, bool]:
-    """(what tuning chooses by, whether more of it is better)."""
-    known = {"loss": False, "error": False} | {metric.name: metric.higher_is_better for metric in metrics}
-    if spec.choose not in known:
-        raise UserError(f"choose = '{spec.choose}': {suggest(spec.choose, known)}")
-    return f"validation_{spec.choose}", known[spec.choose]
-
-
-def check(spec: Spec, federation: Federation | None = None) -> Arena:
-    """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
-    federation = federation_of(spec.data) if federation is None else _with_new_clients(federation, spec.data)
-    if not federation.test.rows:
-        raise UserError(f"{federation.name} has no test examples to compare methods on; give test a share")
-    if not federation.validation.rows and spec.tune > 1:
-        raise UserError(
-            f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
-        )
-    place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
-    criterion(spec, place.metrics)
-    participation_of(spec.train).places(place.population)
-    if spec.train.arrivals is not None:
-        _pace(spec.train.arrivals.pace).typical(0, place.population)
-        if spec.train.arrivals.active > place.population:
-            raise UserError(f"train.arrivals.active = {spec.train.arrivals.active} clients at work are more than the "
-                            f"{place.population} that train; lower it")  # fmt: skip
-    schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
-    for row in spec.rows.values():
-        first = row.points(1)[0]
-        options = row.options | first
-        build, hyper = bind(row.method, place.objective.loss, options, population=place.population, model=place.model)
-        method = wrap_method(build, spec.train, place.population)(hyper, 0)
-        # A method that does not fit the model or the labels (a split that leaves nothing to share, no single answer to
-        # remember) says so when it opens its state, or when a client enrolls.
-        params = jax.eval_shape(place.model.init, jax.random.key(0))
-        model_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
-        if spec.train.optimizer is not None:
-            _check_optimizer(row, options, spec.train, place)
-    return place
-
-
-def _check_optimizer(row: Variant, options: dict[str, Any], train: TrainSpec, place: Arena) -> None:
-    """A method that does not train by `descend` would take its own steps, and the optimizer silently do nothing."""
-    optimizer, trainings = optimizer_of(train), 0
-
-    def init(params: Params) -> Any:
-        nonlocal trainings
-        trainings += 1
-        return optimizer.init(params)
-
-    counting = optax.GradientTransformation(init, optimizer.update)
-    how: dict[str, Any] = dict(optimizer=counting, keep=train.optimizer is not None and train.optimizer.keep)
-    build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model, **how)
-    method, key = build(hyper, 0), jax.random.key(0)
-
-    def visit(params: Params, data: Data) -> Any:
-        message = method.message(method.init(params, key), jnp.int32(0))
-        return method.local(method.enroll(params, message, data, key), message, data, key)
-
-    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (place.x, place.y))
-    data = Data(x, y, np.int32(0), np.int32(1), int(place.sizes("train").max()))
-    try:
-        jax.eval_shape(visit, jax.eval_shape(place.model.init, key), data)
-    except jax.errors.UnexpectedTracerError:
-        raise UserError(f"method '{row.name}' trains inside of a loop of its own, so that its clients cannot keep the "
-                        "memories of an optimizer; leave train.optimizer.keep out") from None  # fmt: skip
-    if not trainings:
-        raise UserError(f"method '{row.name}' takes steps of its own, which no optimizer can replace; leave "
-                        "train.optimizer or this method out")  # fmt: skip
+    direction = make_optimizer(spec.optimizer, spec.options)
+    return optax.chain(direction, optax.scale(-spec.lr))

@@ -16,6 +16,7 @@ from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.bench import Bench
+from apiece.experiment.check import check_spec, criterion
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
@@ -29,6 +30,7 @@ from apiece.experiment.written import code_hashes, refuse_changed_code, with_giv
 from apiece.machine import peak_memory_mb
 from apiece.methods import CATALOG, USUAL
 from apiece.methods.bind import bind
+from apiece.own import raised_in
 from apiece.protocol import Method, Params
 
 FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
@@ -39,7 +41,7 @@ class Comparison:
     """The result: the record (as in record.json), where it lies, and every trial's outcome.
 
     >>> [field.name for field in dataclasses.fields(Comparison)]
-    ['record', 'folder', 'trials', 'place', 'rows']
+    ['record', 'folder', 'trials', 'place', 'rows', 'failed']
     """
 
     record: Record
@@ -47,6 +49,7 @@ class Comparison:
     trials: Trials
     place: setup.Arena
     rows: dict[str, Variant]
+    failed: dict[str, str]  # rows of one's own methods that are left out, and why
 
     def personal(self, method: str, client_id: str, seed: int | None = None) -> Params:
         """The model of one client under a method, by the client's id; of the first seed, unless one is given."""
@@ -74,7 +77,7 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
     ... except UserError as error: print(str(error).rpartition("; ")[2], Path("never-made").exists())
     did you mean 'digits'? False
     """
-    place = setup.check(spec)
+    place = check_spec(spec)
     files.make_folder(out)
     return _begin(spec, place, out, watch)
 
@@ -108,7 +111,7 @@ def resume(
     if not written.exists():
         raise UserError(f"'{out}' is not a run folder: it has no {written.name}")
     spec = make_spec(with_given(read_values(written), given or {}), str(written))
-    place = setup.check(spec)
+    place = check_spec(spec)
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
@@ -136,24 +139,44 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
+    failed: dict[str, str] = {}
     for name, row in spec.rows.items():
-        bench = Bench(place, row.method, row.options, spec.train)
-        tuning[name] = _tuned(spec, row, bench, run.tuning(name), progress)
-        chosen = tuning[name][tune.best(tuning[name], *setup.criterion(spec, place.metrics))]
-        trials[name] = {}
-        for seed in spec.seeds:
-            trials[name][seed] = _finished(name, bench, seed, chosen["options"], run, progress)
-            notes += [f"{name}, seed {seed}: {note}"] if (note := trials[name][seed].note) else []
-        if chosen["validation_loss"] is None and len(tuning[name]) > 1:
+        before = progress.done
+        try:
+            tuning[name], trials[name] = _row(spec, row, place, run, progress)
+        except (UserError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # a method of the user's own: the others' results are kept
+            if row.method in CATALOG.own:
+                raise
+            failed[name] = raised_in(error)
+            progress.done = before
+            progress.skip(_trials(spec, row) + len(spec.seeds))
+            continue
+        notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
+        if len(tuning[name]) > 1 and all(one["validation_loss"] is None for one in tuning[name]):
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
+    notes += [f"{name} failed and is left out: {why}" for name, why in failed.items()]
+    if not trials:
+        raise UserError(notes[-1])
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
-        return Comparison(read_record(out), out, trials, place, spec.rows)
+        return Comparison(read_record(out), out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
     found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
-    return Comparison(found, out, trials, place, spec.rows)
+    return Comparison(found, out, trials, place, spec.rows, failed)
+
+
+def _row(
+    spec: Spec, row: Variant, place: setup.Arena, run: RunFolder, progress: "_Progress"
+) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
+    """A row of the comparison: what tuning tried, and the trial of every seed."""
+    bench = Bench(place, row.method, row.options, spec.train)
+    tried = _tuned(spec, row, bench, run.tuning(row.name), progress)
+    chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
+    return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
 
 
 def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
@@ -207,7 +230,7 @@ def _record(
     clients: dict[str, tables.ClientMeans],
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
-    plain, chooses = files.as_plain(written_spec(spec)), setup.criterion(spec, place.metrics)
+    plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
@@ -277,9 +300,10 @@ def compare(
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
     choose: str = "loss",
+    baselines: bool = True,
     **how: Any,
 ) -> Comparison:
-    """Compare methods fairly on one federation; Local, FedAvg and FTFA always stand beside them.
+    """Compare methods fairly on one federation; Local, FedAvg and FTFA stand beside them, unless not `baselines`.
 
     Args:
         data: a source by name, a path, or a Federation (which is then saved in the run folder).
@@ -310,9 +334,10 @@ def compare(
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
         "tune": tune,
         "choose": choose,
+        "baselines": baselines,
     }
     if isinstance(data, Federation):
-        place = setup.check(make_spec(given, "compare"), data)  # a mistake is found before anything is written
+        place = check_spec(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         files.make_folder(out)
         saved = {"source": str(data.save(RunFolder(out).federation))}
         return _begin(make_spec({**given, "data": saved}, "compare"), place, out, watch)

@@ -29,6 +29,13 @@ class DataSpec(SpecTable):
     seed: int = pydantic.Field(0, ge=0)
 
 
+class AdapterSpec(SpecTable):
+    """Low-rank adapters beside the model's weights, as a part of it called "adapter"; see `apiece.models.adapted`."""
+
+    rank: int = pydantic.Field(4, ge=1)
+    where: str = ""
+
+
 class ModelSpec(SpecTable):
     """Which model of `apiece.models`, and its options; "auto" is softmax, linear regression or an LSTM, by the task.
 
@@ -41,6 +48,7 @@ class ModelSpec(SpecTable):
     name: Any = "auto"
     hidden: list[Annotated[int, pydantic.Field(ge=1)]] | None = None
     objective: Any = None
+    adapter: AdapterSpec | None = None
     options: dict[str, Any] = {}
 
     @pydantic.field_validator("name")
@@ -62,11 +70,18 @@ class PaceSpec(SpecTable):
 
 
 class ArrivalsSpec(SpecTable):
-    """Nobody waits: so many clients at work, replies merged as they come. A round is then a merge."""
+    """Nobody waits: so many clients at work, replies merged as they come. A round is then a merge.
+
+    `delays`: instead, how many versions late each reply is, in turn, and `clients`, whose they are (none: drawn).
+    `recorded`: instead, a .csv or .parquet file of jobs as they were, with columns client, began and ended.
+    """
 
     active: int = pydantic.Field(10, ge=1)
     buffer: int = pydantic.Field(1, ge=1)
     policy: Literal["new", "same"] = "new"
+    delays: list[Annotated[int, pydantic.Field(ge=0)]] = []
+    clients: list[Annotated[int, pydantic.Field(ge=0)]] = []
+    recorded: str | None = None
     pace: PaceSpec = pydantic.Field(default_factory=lambda: PaceSpec.model_validate({"jitter": "exponential"}))
 
 
@@ -82,11 +97,12 @@ class FaultsSpec(SpecTable):
 
 
 class AvailabilitySpec(SpecTable):
-    """When clients are there to be sampled."""
+    """When clients are there to be sampled; with pattern "given", `given` lists who is, round by round and again."""
 
-    pattern: Literal["always", "daily", "random"] = "always"
+    pattern: Literal["always", "daily", "random", "given"] = "always"
     share: float = pydantic.Field(0.5, gt=0, le=1)
     period: int = pydantic.Field(24, ge=1)
+    given: list[list[Annotated[int, pydantic.Field(ge=0)]]] = []
 
 
 class AttackSpec(SpecTable):
@@ -104,6 +120,16 @@ class DefenceSpec(SpecTable):
     rule: str | None = None
     options: dict[str, Any] = {}
     most: float | None = pydantic.Field(None, gt=0)
+
+
+class ServerSpec(SpecTable):
+    """The server takes the step that the method would take as a gradient for an optax optimizer: FedAdam of any method
+    that sends an update. `model`: which part of the server's state is the model, where that is more than one."""
+
+    optimizer: str = "sgd"
+    lr: float = pydantic.Field(1.0, gt=0)
+    options: dict[str, Any] = {}
+    model: str = ""
 
 
 class OptimizerSpec(SpecTable):
@@ -140,6 +166,7 @@ class TrainSpec(SpecTable):
     schedule_options: dict[str, Any] = {}
     scheduled: list[str] = []
     optimizer: OptimizerSpec | None = None
+    server: ServerSpec | None = None
     evaluate_every: int = pydantic.Field(10, ge=1)
     evaluate_clients: int = pydantic.Field(1000, ge=1)
     newcomer_examples: list[Annotated[int, pydantic.Field(ge=1)]] = [1, 3, 10, 30, 100, 300]

@@ -8,9 +8,7 @@ import numpy as np
 from scipy.stats import qmc
 
 
-def candidates(
-    space: dict[str, tuple[float, float]], defaults: dict[str, float], trials: int
-) -> list[dict[str, float]]:
+def candidates(space: dict[str, tuple[float, float]], defaults: dict[str, Any], trials: int) -> list[dict[str, float]]:
     """`trials` settings: the defaults, then points spread evenly over the space on a logarithmic scale.
 
     A Halton sequence covers any number of options with any number of trials, so that a method with three options

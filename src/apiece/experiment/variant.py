@@ -12,9 +12,13 @@ lam = {range = [0.1, 10]}                # tried on a logarithmic scale
 
 import itertools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from apiece.errors import UserError
+from apiece.experiment.stages import staged_of
 from apiece.experiment.tune import candidates, spread
 from apiece.methods import CATALOG
 from apiece.protocol import Method
@@ -57,6 +61,10 @@ def variant_of(name: str, table: Mapping[str, Any]) -> Variant:
     """
     where, given = f"methods.{name}", dict(table)
     method = given.pop("method", name)
+    if "stages" in given:
+        if "method" in table:
+            raise UserError(f"{where} has 'stages', each with a method of its own; leave its own 'method' out")
+        method = staged_of(where, given.pop("stages"), given.pop("fine_tune", None))
     if method != name and name in CATALOG and CATALOG.find(method) is not CATALOG[name]:
         raise UserError(f"{where} has the name of a method of the catalog, and is another ({CATALOG.name_of(method)}); "
                         "call it something else")  # fmt: skip
@@ -67,14 +75,15 @@ def variant_of(name: str, table: Mapping[str, Any]) -> Variant:
     for option, value in given.items():
         if not (isinstance(value, Mapping) and option in known):
             stands[option] = value
+        elif set(value) == {"file"}:
+            stands[option] = _from_file(f"{where}.{option}", value["file"])
         elif set(value) == {"grid"}:
             grid[option] = _grid(f"{where}.{option}", method, option, value["grid"])
         elif set(value) == {"range"}:
             ranges[option] = _range(f"{where}.{option}", method, option, value["range"])
         else:
-            raise UserError(
-                f"{where}.{option} is a value, {{grid = [...]}} or {{range = [low, high]}}, not {dict(value)}"
-            )
+            raise UserError(f"{where}.{option} is a value, {{grid = [...]}}, {{range = [low, high]}} or {{file = ...}}"
+                            f", not {dict(value)}")  # fmt: skip
     CATALOG.check(method, stands)
     if (count := len(list(itertools.islice(itertools.product(*grid.values()), MOST_POINTS + 1)))) > MOST_POINTS:
         raise UserError(f"{where}: its grids have more than {count - 1} combinations; take ranges, or shorter grids")
@@ -95,6 +104,22 @@ def _range(where: str, method: Any, option: str, ends: Any) -> tuple[float, floa
         raise UserError(f"{where}: a range is [low, high] with 0 < low < high (its scale is logarithmic), not {ends}")
     low, high = (CATALOG.check(method, {option: end})[option] for end in ends)
     return float(low), float(high)
+
+
+def _from_file(where: str, path: Any) -> list[Any]:
+    """A list of numbers, or a matrix, from a .npy file or a text of numbers (.csv, .txt: commas or blanks)."""
+    file = Path(str(path))
+    if not file.is_file():
+        raise UserError(f"{where}: there is no file '{path}'")
+    try:
+        if file.suffix == ".npy":
+            found = np.load(file, allow_pickle=False)
+        else:
+            text = file.read_text(encoding="utf-8").replace(",", " ")
+            found = np.loadtxt(text.splitlines(), ndmin=1)
+    except (ValueError, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{where}: '{path}' holds no numbers, or rows of different lengths ({error})") from None
+    return found.tolist()
 
 
 def tables_of(methods: Any) -> dict[str, dict[str, Any]]:
@@ -137,7 +162,8 @@ def fill_in(methods: Mapping[str, Mapping[str, Any]], every: Mapping[str, Any]) 
     >>> fill_in({"ditto": {"lr": 1.0}, "fed_avg": {}}, {"lr": 0.5})
     {'ditto': {'lr': 1.0}, 'fed_avg': {'lr': 0.5}}
     """
-    takes = {name: CATALOG.options(table.get("method", name)) for name, table in methods.items()}
+    known = lambda name, table: {} if "stages" in table else CATALOG.options(table.get("method", name))
+    takes = {name: known(name, table) for name, table in methods.items()}
     for option in every:
         if not any(option in known for known in takes.values()):
             raise UserError(f"every.{option}: no method of this comparison has an option '{option}'")

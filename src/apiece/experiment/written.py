@@ -7,6 +7,7 @@ from typing import Any
 from apiece.client.schedule import SCHEDULES
 from apiece.errors import UserError
 from apiece.experiment.spec import Spec
+from apiece.experiment.stages import Staged
 from apiece.methods import CATALOG
 from apiece.models import MODELS
 from apiece.own import GIVEN, hash_apiece, hash_code, import_thing, path_of
@@ -18,7 +19,12 @@ def own_things(spec: Spec) -> dict[str, Any]:
     >>> own_things(Spec())
     {}
     """
-    found = {f"methods.{row.name}": row.method for row in spec.rows.values() if row.method not in CATALOG.own}
+    found: dict[str, Any] = {}
+    for row in spec.rows.values():
+        parts: Any = row.method.stages if isinstance(row.method, Staged) else [row]
+        for at, part in enumerate(parts, 1):
+            where = f"methods.{row.name}" + (f".stages.{at}" if part is not row else "")
+            found |= {where: part.method} if part.method not in CATALOG.own else {}
     if spec.model.name != "auto" and spec.model.name not in MODELS.own:
         found["model"] = spec.model.name
     if spec.model.objective is not None:
@@ -43,7 +49,9 @@ def written_spec(spec: Spec) -> dict[str, Any]:
         *above, last = where.split(".", 1) if where.startswith("methods.") else where.split(".")
         text = thing if isinstance(thing, str) else path_of(thing) or GIVEN + where.split(".", 1)[-1]
         if above == ["methods"]:
-            values["methods"][last]["method"] = text
+            name, stage, at = last.rpartition(".stages.")
+            table = values["methods"][name]["stages"][int(at) - 1] if stage else values["methods"][last]
+            table["method"] = text
         elif above == ["metrics"] and isinstance(values["metrics"][last], dict):
             values["metrics"][last]["function"] = text
         elif where == "model":
@@ -61,6 +69,8 @@ def with_given(values: Any, given: Mapping[str, Any]) -> Any:
     """
     if isinstance(values, dict):
         return {key: with_given(value, given) for key, value in values.items()}
+    if isinstance(values, list):
+        return [with_given(value, given) for value in values]
     if isinstance(values, str) and values.startswith(GIVEN) and values.removeprefix(GIVEN) in given:
         return given[values.removeprefix(GIVEN)]
     return values

@@ -1,0 +1,142 @@
+"""Everything that a spec names, made and fitted together before anything is written or trained."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from apiece import tree
+from apiece.client.schedule import schedule
+from apiece.data import Federation
+from apiece.engines.contact import model_shapes
+from apiece.errors import UserError, suggest
+from apiece.experiment.build import (
+    Arena,
+    arena,
+    federation_of,
+    model_and_objective,
+    optimizer_of,
+    with_new_clients,
+    wrap_method,
+)
+from apiece.experiment.metric import Metric, metrics_of
+from apiece.experiment.spec import Spec, TrainSpec
+from apiece.experiment.variant import Variant
+from apiece.experiment.world import arrivals_of, participation_of
+from apiece.methods import CATALOG
+from apiece.methods.bind import bind
+from apiece.own import raised_in
+from apiece.protocol import Cohort, Data, Method, Params, merge_replies
+from apiece.testing.same import check_like
+
+
+def criterion(spec: Spec, metrics: tuple[Metric, ...]) -> tuple[str, bool]:
+    """(what tuning chooses by, whether more of it is better)."""
+    known = {"loss": False, "error": False} | {metric.name: metric.higher_is_better for metric in metrics}
+    if spec.choose not in known:
+        raise UserError(f"choose = '{spec.choose}': {suggest(spec.choose, known)}")
+    return f"validation_{spec.choose}", known[spec.choose]
+
+
+def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
+    """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
+    federation = federation_of(spec.data) if federation is None else with_new_clients(federation, spec.data)
+    if not federation.test.rows:
+        raise UserError(f"{federation.name} has no test examples to compare methods on; give test a share")
+    if not federation.validation.rows and spec.tune > 1:
+        raise UserError(
+            f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
+        )
+    place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
+    criterion(spec, place.metrics)
+    participation_of(spec.train).places(place.population)
+    if spec.train.arrivals is not None:
+        arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # names clients that are not there
+        if spec.train.arrivals.active > place.population:
+            raise UserError(f"train.arrivals.active = {spec.train.arrivals.active} clients at work are more than the "
+                            f"{place.population} that train; lower it")  # fmt: skip
+    schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
+    for row in spec.rows.values():
+        try:
+            _check_row(row, spec.train, place)
+        except (UserError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # a method of the user's own
+            raise UserError(f"method '{row.name}' fails before its first round: {raised_in(error)}") from error
+    return place
+
+
+def _check_row(row: Variant, train: TrainSpec, place: Arena) -> None:
+    options = row.options | row.points(1)[0]
+    build, hyper = bind(row.method, place.objective.loss, options, population=place.population, model=place.model)
+    method = wrap_method(build, train, place.population)(hyper, 0)
+    if not isinstance(method, Method):
+        raise UserError(f"method '{row.name}': its factory gives no apiece.Method, but {method!r}")
+    # A method that does not fit the model or the labels (a split that leaves nothing to share, no single answer to
+    # remember) says so when it opens its state, or when a client enrolls.
+    params = jax.eval_shape(place.model.init, jax.random.key(0))
+    model_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
+    if row.method not in CATALOG.own:
+        _check_shapes(row, method, place)
+    if train.optimizer is not None:
+        _check_optimizer(row, options, train, place)
+
+
+def _check_shapes(row: Variant, method: Method, place: Arena) -> None:
+    """A stranger's method, one round of it in the abstract: line 1 of the contract, before anything is trained."""
+    key = jax.random.key(0)
+
+    def round_of_two(params: Params, data: Data) -> tuple:
+        server = method.init(params, key)
+        message = method.message(server, jnp.int32(0))
+        client = method.enroll(params, message, data, key)
+        after, reply = method.local(client, message, data, key)
+        ids, delay = jnp.arange(2, dtype=jnp.int32), jnp.zeros(2, jnp.int32)
+        cohort = Cohort(ids, jnp.ones(2), delay, jnp.int32(place.population))
+        merged = merge_replies(method, server, tree.stack([reply, reply]), cohort, key)[0]
+        return server, merged, client, after
+
+    server, merged, client, after = jax.eval_shape(round_of_two, *_one_client(place))
+    try:
+        check_like("the server's state after merge", merged, server)
+        check_like("a client's state after local", after, client)
+    except AssertionError as error:
+        raise UserError(f"method '{row.name}' breaks line 1 of the contract, a state comes out as it went in: "
+                        f"{error}") from None  # fmt: skip
+
+
+def _one_client(place: Arena) -> tuple[Params, Data]:
+    """The shapes of a model, and of a client's data."""
+    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (place.x, place.y))
+    data = Data(x, y, np.int32(0), np.int32(1), int(place.sizes("train").max()))
+    return jax.eval_shape(place.model.init, jax.random.key(0)), data
+
+
+def _check_optimizer(row: Variant, options: dict[str, Any], train: TrainSpec, place: Arena) -> None:
+    """A method that does not train by `descend` would take its own steps, and the optimizer silently do nothing."""
+    optimizer, trainings = optimizer_of(train), 0
+
+    def init(params: Params) -> Any:
+        nonlocal trainings
+        trainings += 1
+        return optimizer.init(params)
+
+    counting = optax.GradientTransformation(init, optimizer.update)
+    how: dict[str, Any] = dict(optimizer=counting, keep=train.optimizer is not None and train.optimizer.keep)
+    build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model, **how)
+    method, key = build(hyper, 0), jax.random.key(0)
+
+    def visit(params: Params, data: Data) -> Any:
+        message = method.message(method.init(params, key), jnp.int32(0))
+        return method.local(method.enroll(params, message, data, key), message, data, key)
+
+    try:
+        jax.eval_shape(visit, *_one_client(place))
+    except jax.errors.UnexpectedTracerError:
+        raise UserError(f"method '{row.name}' trains inside of a loop of its own, so that its clients cannot keep the "
+                        "memories of an optimizer; leave train.optimizer.keep out") from None  # fmt: skip
+    if not trainings:
+        raise UserError(f"method '{row.name}' takes steps of its own, which no optimizer can replace; leave "
+                        "train.optimizer or this method out")  # fmt: skip
