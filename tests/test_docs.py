@@ -1,5 +1,6 @@
 """The generated page is current, and the pages' links lead somewhere."""
 
+import dataclasses
 import importlib
 import inspect
 import json
@@ -12,6 +13,7 @@ import apiece
 from apiece.aggregate import RULES
 from apiece.client.schedule import SCHEDULES
 from apiece.data import PARTITIONS, SOURCES
+from apiece.engines.engine import Engine, RunState
 from apiece.methods import CATALOG
 from apiece.models import MODELS
 from apiece.report.catalog import FACTS, facts
@@ -127,6 +129,12 @@ def test_what_a_page_or_an_example_uses_is_public(file):
     if file.name == "CONTRIBUTING.md":
         names -= {"apiece.methods.fed_avg.fed_avg"}  # as one method of the catalog imports another
     assert not [name for name in sorted(names) if not is_public(name)]
+
+
+def test_the_walk_names_all_that_an_engine_does_and_all_that_a_run_is():
+    text = (ROOT / "docs/explanation-architecture.md").read_text(encoding="utf-8")
+    names = [*Engine.__abstractmethods__, *(field.name for field in dataclasses.fields(RunState))]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_the_method_of_contributing_is_ditto():
