@@ -16,6 +16,7 @@ CLIENT = np.repeat(np.arange(4), 10)
 LABELS = {"classes": ("no", "yes")}
 FEDERATION = apiece.data.from_rows(X, Y, CLIENT, **LABELS)
 MODELS, WRAP, EVALUATE = apiece.models, apiece.wrap, apiece.evaluate
+SMALL = MODELS.softmax((3,), 2)
 AVERAGING = apiece.methods.fed_avg(lambda params, batch, key: 0.0)
 
 
@@ -40,6 +41,17 @@ MISTAKES = {
     "clients to take that are not there": (lambda: FEDERATION.take([1, 4]), "0 to 3"),
     "clients to take by id": (lambda: FEDERATION.take(["1"]), "index_of"),
     "no outputs": (lambda: MODELS.softmax((3,), 0), "softmax: outputs must be a number of at least 1, not 0"),
+    "features with a gap": (lambda: rows(x=np.where(X[7, 2] == X, np.nan, X)), "x[7, 2] is nan, no finite number"),
+    "amounts without end": (lambda: rows(y=np.where(Y, 1.0, np.inf), classes=()), "y[0] is inf, no finite number"),
+    "a source's option of another kind": (lambda: apiece.data.digits(clients="a"), "option 'clients' of data 'digits'"),
+    "a network without convolutions": (lambda: MODELS.cnn((8, 8), 10, stages=()), "cnn: stages must be one Stage or"),
+    "no filters": (lambda: MODELS.cnn2((8, 8), 10, width=0), "at least one filter"),
+    "no tokens": (lambda: MODELS.char_lstm(0), "char_lstm: tokens must be a whole number of at least 1, not 0"),
+    "no heads": (lambda: MODELS.transformer(9, heads=0), "transformer: heads must be a whole number of at least 1"),
+    "an adapter of nothing": (lambda: MODELS.adapted(SMALL, rank=0), "adapted: rank must be a whole number of at"),
+    "a model of other examples": (lambda: MODELS.pretrained(MODELS.mlp((4,), 2), FEDERATION), "examples of shape (3,)"),
+    "a model of other classes": (lambda: MODELS.pretrained(MODELS.mlp((3,), 5), FEDERATION), "outputs of shape (5,)"),
+    "a schedule of no rounds": (lambda: apiece.client.schedule("linear", 0), "rounds = 0: a schedule is over 1 round"),
     "a layer of nothing": (lambda: MODELS.mlp((3,), 2, hidden=(0,)), "mlp: hidden must be sizes"),
     "a task that there is not": (lambda: MODELS.objective(MODELS.softmax((3,), 2), "sorting"), "sorting"),
     "weights for other replies": (lambda: apiece.aggregate.mean(X, jnp.ones(4)), "are not stacked for 4 weights"),

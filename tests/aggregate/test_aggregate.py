@@ -101,33 +101,38 @@ def numpy_mixing(x, f):
 
 
 X = np.array([(1, 2), (1.2, 1.9), (0.9, 2.2), (1.1, 2.1), (10, -10)])
-GOLDEN = [
-    ("mean", plain_mean, X.mean(0), (2.84, -0.36)),
+GOLDEN = [  # by the rule's name, and how
+    ("plain_mean", plain_mean, X.mean(0), (2.84, -0.36)),
     ("median", median(), np.median(X, 0), (1.1, 2.0)),
     ("krum", krum(byzantine=1), X[numpy_krum_order(X, 1)[0]], (1, 2)),
-    ("trimmed mean", trimmed_mean(trim=1), numpy_trimmed_mean(X, 1), (1.1, 2.0)),
-    ("geometric median", geometric_median(), numpy_geometric_median(X, 8), (1.082859, 2.007191)),
+    ("trimmed_mean", trimmed_mean(trim=1), numpy_trimmed_mean(X, 1), (1.1, 2.0)),
+    ("geometric_median", geometric_median(), numpy_geometric_median(X, 8), (1.082859, 2.007191)),
     (
-        "geometric median, converged",
+        "geometric_median, converged",
         geometric_median(steps=1000),
         numpy_geometric_median(X, 1000),
         (1.071593, 2.015350),
     ),
     (
-        "clipping once",
+        "centered_clipping, once",
         centered_clipping(radius=1.0, steps=1),
         numpy_centered_clipping(X, np.zeros(2), 1, 1),
         (0.506191, 0.568838),
     ),
     (
-        "clipping three times",
+        "centered_clipping, three times",
         centered_clipping(radius=1.0, steps=3),
         numpy_centered_clipping(X, np.zeros(2), 1, 3),
         (1.149660, 1.711758),
     ),
-    ("multi-Krum", multi_krum(byzantine=1, keep=3), X[numpy_krum_order(X, 1)[:3]].mean(0), None),
-    ("multi-Krum, all but one", multi_krum(byzantine=1), X[numpy_krum_order(X, 1)[:4]].mean(0), None),
-    ("mixing", nearest_neighbour_mixing("median", byzantine=1), np.median(numpy_mixing(X, 1), 0), None),
+    ("multi_krum", multi_krum(byzantine=1, keep=3), X[numpy_krum_order(X, 1)[:3]].mean(0), None),
+    ("multi_krum, all but one", multi_krum(byzantine=1), X[numpy_krum_order(X, 1)[:4]].mean(0), None),
+    (
+        "nearest_neighbour_mixing",
+        nearest_neighbour_mixing("median", byzantine=1),
+        np.median(numpy_mixing(X, 1), 0),
+        None,
+    ),
 ]
 ROBUST = {
     "median": median(),
@@ -139,8 +144,24 @@ ROBUST = {
     "bucketing": bucketing(krum(byzantine=2)),
     "nearest_neighbour_mixing": nearest_neighbour_mixing("median", byzantine=2),
 }
+NUMPY = {
+    "median": median(),
+    "trimmed_mean": trimmed_mean(trim=2),
+    "krum": krum(byzantine=2),
+    "multi_krum": multi_krum(byzantine=1, keep=3),
+    "geometric_median": geometric_median(),
+    "centered_clipping": centered_clipping(radius=0.7, steps=3),
+    "nearest_neighbour_mixing": nearest_neighbour_mixing(plain_mean, byzantine=2),
+}
 KEY = jax.random.key(5)
 RUN = {name: jax.jit(combine) for name, combine in ROBUST.items()}  # on [11, 5], so that each is compiled once
+
+
+def test_every_rule_of_the_registry_is_held_by_the_tests_of_this_file():
+    means, random = {"mean", "plain_mean"}, {"bucketing"}  # the test of means; the tests of buckets
+    assert set(ROBUST) == set(RULES.own) - means
+    assert {name.partition(",")[0] for name, *_ in GOLDEN} - means == set(ROBUST) - random
+    assert set(NUMPY) == set(ROBUST) - random
 
 
 @pytest.mark.parametrize(("combine", "by_numpy", "published"), [g[1:] for g in GOLDEN], ids=[g[0] for g in GOLDEN])
@@ -158,16 +179,7 @@ def test_golden_numbers_on_two_leaves_among_absent_rows_of_nan(combine, by_numpy
 
 @jax.jit
 def every_rule(rows, weight, last):
-    rules = [
-        median(),
-        trimmed_mean(trim=2),
-        krum(byzantine=2),
-        multi_krum(byzantine=1, keep=3),
-        geometric_median(),
-        centered_clipping(radius=0.7, steps=3),
-        nearest_neighbour_mixing(plain_mean, byzantine=2),
-    ]
-    return [combine(rows, weight, KEY, last) for combine in rules]
+    return {name: combine(rows, weight, KEY, last) for name, combine in NUMPY.items()}
 
 
 @given(st.lists(st.booleans(), min_size=9, max_size=9).filter(any), st.integers(0, 99))
@@ -178,16 +190,18 @@ def test_every_rule_is_numpys_over_those_present_whatever_their_weight(x64, pres
     weight = np.where(here, rng.uniform(0.1, 50, 9), 0)
     x, last = rows[here], rng.normal(size=4)
     n = len(x)
-    expected = [
-        np.median(x, 0),
-        numpy_trimmed_mean(x, min(2, (n - 1) // 2)),
-        x[numpy_krum_order(x, 2)[0]],
-        x[numpy_krum_order(x, 1)[:3]].mean(0),
-        numpy_geometric_median(x, 8),
-        numpy_centered_clipping(x, last, 0.7, 3),
-        numpy_mixing(x, min(2, n - 1)).mean(0),
-    ]
-    np.testing.assert_allclose(every_rule(rows, weight, last), expected, atol=1e-9)
+    expected = {
+        "median": np.median(x, 0),
+        "trimmed_mean": numpy_trimmed_mean(x, min(2, (n - 1) // 2)),
+        "krum": x[numpy_krum_order(x, 2)[0]],
+        "multi_krum": x[numpy_krum_order(x, 1)[:3]].mean(0),
+        "geometric_median": numpy_geometric_median(x, 8),
+        "centered_clipping": numpy_centered_clipping(x, last, 0.7, 3),
+        "nearest_neighbour_mixing": numpy_mixing(x, min(2, n - 1)).mean(0),
+    }
+    found = every_rule(rows, weight, last)
+    for name in NUMPY:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ROBUST)

@@ -1,21 +1,32 @@
 """Every command, its help, its mistakes and its exit code, in this process."""
 
+import inspect
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
+import typer
 from cli_process import call
 from typer.testing import CliRunner
 
 from apiece.cli import app
 from apiece.data import SOURCES, Federation
+from apiece.data.load.read import SUFFIXES
 from apiece.experiment import make_spec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods import CATALOG, USUAL
 
-COMMANDS = [
-    [], ["compare"], ["run"], ["resume"], ["report"], ["methods"],
-    ["data"], ["data", "list"], ["data", "check"], ["data", "summary"], ["data", "save"],
-]  # fmt: skip
+
+def commands_below(command, *names):
+    """{words that call it: command} of a command and all that is below it."""
+    found = {names: command}
+    for name, one in getattr(command, "commands", {}).items():
+        found |= commands_below(one, *names, name)
+    return found
+
+
+COMMANDS = commands_below(typer.main.get_command(app))
 RNG = np.random.default_rng(0)
 
 
@@ -44,15 +55,35 @@ def spec_of(monkeypatch, *arguments):
 # Help.
 
 
+def test_the_commands_are_found():
+    assert {(), ("compare",), ("models",), ("reproduce",), ("data", "check"), ("theory", "risk")} <= set(COMMANDS)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: " ".join(c) or "apiece")
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_command_explains_itself(command, flag):
     text = call(*command, flag).stdout
     assert text.startswith("Usage: ") and max(map(len, text.splitlines())) <= 80
-    if command and command != ["data"]:
-        assert "--json" in text
-    if command in ([], ["data"]):
-        assert all(name in text for group, *rest in COMMANDS[1:] if [group] == command for name in rest)
+    below = list(getattr(COMMANDS[command], "commands", {}))
+    listed = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line[:3].strip()]
+    assert listed == below, "every command below it has its line"
+    assert below or "--json" in text
+
+
+def test_the_check_of_data_names_every_format():
+    text = call("data", "check", "--help").stdout.lower()
+    assert [suffix for suffix in SUFFIXES if suffix[1:] not in text] == []
+
+
+@pytest.mark.parametrize("command", ["compare", "run"])
+def test_the_help_names_every_engine(command):
+    text = call(command, "--help").stdout
+    assert [name for name in get_args(TrainSpec.model_fields["engine"].annotation) if name not in text] == []
+
+
+def test_every_command_tells_mistakes_in_one_paragraph():
+    doing = {names: one for names, one in COMMANDS.items() if not hasattr(one, "commands")}
+    assert [names for names, one in doing.items() if "with plain_errors()" not in inspect.getsource(one.callback)] == []
 
 
 def test_without_arguments_the_commands_are_listed():

@@ -1,5 +1,7 @@
 """Pooled questions: every engine answers the same, and the server sees sums."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import Speeds
+from apiece.errors import UserError
 from apiece.methods import fed_avg
 from apiece.protocol import Question
+from apiece.testing.case import ENGINES
 
 SIZES = np.array([4, 0, 7, 1, 5])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
@@ -25,12 +29,12 @@ def build(hyper, round):
     return fed_avg(lambda params, batch, key: 0.0)
 
 
-@pytest.fixture(scope="module", params=["vectorized", "asynchronous", "remote"])
+MAKE = {"vectorized": Vectorized, "remote": Remote, "asynchronous": partial(Asynchronous, arrivals=Speeds(active=2))}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    here, held_out = (build, X, Y, OFFSETS), {"test": (X[:5], Y[:5], np.arange(6))}
-    if request.param == "asynchronous":
-        return Asynchronous(*here, arrivals=Speeds(active=2), held_out=held_out)
-    return (Vectorized if request.param == "vectorized" else Remote)(*here, held_out=held_out)
+    return MAKE[request.param](build, X, Y, OFFSETS, held_out={"test": (X[:5], Y[:5], np.arange(6))})
 
 
 def test_scales_are_those_of_all_rows(engine):
@@ -63,3 +67,8 @@ def test_every_client_has_a_key_of_its_own_the_same_on_every_engine(engine):
     found = engine.ask(Question(draw, stacked=True), ids=[0, 2, 3])
     expected = [jax.random.uniform(jax.random.fold_in(jax.random.key(0), i)) for i in (0, 2, 3)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_part_that_is_not_there_is_named_with_the_nearest_one(engine):
+    with pytest.raises(UserError, match="part = 'tets' is unknown: did you mean 'test'"):
+        engine.ask(Question(lambda message, data, key: 0.0), part="tets")

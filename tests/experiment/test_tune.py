@@ -1,5 +1,7 @@
 """Points that tuning tries, and which of them wins."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,14 @@ def test_without_anything_to_tune_there_is_one_point():
 
 
 def test_a_diverged_trial_never_wins_and_of_equals_the_first_does():
-    trials = [{"validation_loss": loss, "at": at} for at, loss in enumerate([None, 0.5, 0.4, 0.4])]
-    assert tune.best(trials)["at"] == 2
-    assert tune.best(trials[:1])["at"] == 0
+    lost = lambda *losses: [{"validation_loss": loss} for loss in losses]
+    assert tune.best(lost(None, 0.5, math.nan, 0.4, 0.4)) == 3
+    assert tune.best(lost(math.inf, None)) == tune.best(lost(None)) == 0
+
+
+def test_what_is_chosen_by_may_be_better_when_more_but_never_of_a_diverged_trial():
+    tried = [
+        {"validation_loss": loss, "validation_f1": f1} for loss, f1 in ((1, 0.5), (2, 0.7), (None, 0.9), (3, None))
+    ]
+    assert tune.best(tried, "validation_f1", higher=True) == 1
+    assert tune.best(tried, "validation_f1", higher=False) == 0

@@ -180,11 +180,12 @@ def methods(
 
 def models(json: Json = False) -> None:
     """The models by name: what each is, what it is for, and its options (-M NAME=VALUE) with their defaults."""
-    from apiece.report import terminal as show
-    from apiece.report.reference.models import rows
+    with plain_errors():
+        from apiece.report import terminal as show
+        from apiece.report.reference.models import rows
 
-    found = rows()
-    show_result({"models": found}, json, show.options_table("model", found))
+        found = rows()
+        show_result({"models": found}, json, show.options_table("model", found))
 
 
 def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
+from apiece.errors import UserError
 from apiece.registry import Registry
 
 Schedule = Callable[[Any], Any]
@@ -73,6 +74,8 @@ def schedule(name: str | Callable[..., Schedule], rounds: int, **options: Any) -
     Traceback (most recent call last):
     apiece.errors.UserError: schedule 'exponential' has no option 'evry': did you mean 'every'?
     """
+    if not rounds >= 1:
+        raise UserError(f"rounds = {rounds}: a schedule is over 1 round or more")
     made = SCHEDULES.make(name, options, rounds)
     if callable(made):
         return made

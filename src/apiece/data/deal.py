@@ -77,6 +77,11 @@ def _check_numbers(x: np.ndarray, y: np.ndarray, client: np.ndarray, labels: boo
                         "classes, y = np.unique(y, return_inverse=True)")  # fmt: skip
     if not labels and y.dtype.kind not in "biuf":
         raise UserError(f"y holds {y.dtype}, not amounts; if these are labels, name them: classes=[...]")
+    for name, values in (("x", x), ("y", y)):
+        if values.dtype.kind == "f" and not (known := np.isfinite(values)).all():
+            where = tuple(map(int, np.argwhere(~known)[0]))
+            raise UserError(f"{name}[{', '.join(map(str, where))}] is {values[where]}, no finite number; fill it, or "
+                            "leave the row out (apiece.data.load fills the gaps of a file)")  # fmt: skip
 
 
 def deal(

@@ -6,7 +6,7 @@ any of them leaves the same record.
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ class RunState:
     refused: int = 0  # replies that were malformed, stale or not finite: they did not count
 
 
+# What a file holds of a run, by the kind of field. A fresh run of the same seed and options has the rest.
+PLAIN = tuple(field.name for field in dataclasses.fields(RunState) if field.type in (int, float))
+TREES = ("server", "flight")  # whole; of `rows` those of known clients only
+
+
 class Engine(abc.ABC):
     """A method (`build`) on the data of `population` clients that train, and of others that are only known.
 
@@ -73,7 +78,7 @@ class Engine(abc.ABC):
     ) -> Tree:
         """The answers of these clients (default: all that train) on a part of their data, pooled as the question says.
 
-        Every client sees the message, its own data, and a key of its own.
+        Every client sees the message, its own data, and a key of its own. An engine begins with `check_part`.
         """
 
     @abc.abstractmethod
@@ -148,16 +153,14 @@ class Engine(abc.ABC):
     def save(self, run: RunState, path: Path, about: dict[str, Any]) -> None:
         """The run in one file, states of clients that have none left out, with a description."""
         known = np.flatnonzero(run.known)
-        arrays = {
-            "known": known,
-            **files.arrays_by_path("server", run.server),
-            **files.arrays_by_path("flight", run.flight),
-        }
+        arrays = {"known": known}
+        for name in TREES:
+            arrays |= files.arrays_by_path(name, getattr(run, name))
         rows = {
             name: leaf for name, leaf in files.leaves_by_path("rows", run.rows).items() if len(leaf)
         }  # none kept: no rows
         like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
-        stands = {"round": run.round, "clock": run.clock, "refused": run.refused}
+        stands = {name: getattr(run, name) for name in PLAIN}
         with files.write_rows(path, arrays | like, {**about, "run": stands}) as put:
             for name, array in arrays.items():
                 put(name, 0, array)
@@ -174,15 +177,24 @@ class Engine(abc.ABC):
                     commit_rows(leaf, known[some], get(name, some.start, some.stop))
             fresh.known[known] = True
             arrays = {name: get(name) for name in names if not name.startswith("rows")}
-        server = self.take_in(files.rebuild_tree("server", fresh.server, arrays))
-        flight = self.take_in(files.rebuild_tree("flight", fresh.flight, arrays))
-        return dataclasses.replace(fresh, server=server, flight=flight, **about.pop("run")), about
+        trees = {name: self.take_in(files.rebuild_tree(name, getattr(fresh, name), arrays)) for name in TREES}
+        return dataclasses.replace(fresh, **trees, **about.pop("run")), about
 
 
 def check_word(what: str, word: str, known: Sequence[str]) -> None:
     """An option that is one of a few words, or an error that names it."""
     if word not in known:
         raise UserError(f"{what} = '{word}' is unknown: {suggest(word, known)}")
+
+
+def check_part(part: str, held_out: Iterable[str]) -> None:
+    """A part of the clients' data, or an error that names those there are.
+
+    >>> try: check_part("tets", ["validation", "test"])
+    ... except UserError as error: print(error)
+    part = 'tets' is unknown: did you mean 'test'?
+    """
+    check_word("part", part, list(dict.fromkeys(["train", *held_out])))
 
 
 def join_outcomes(found: dict[str, list[tuple[np.ndarray, ...]]]) -> dict[str, tuple[np.ndarray, ...]]:

@@ -31,6 +31,7 @@ from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, adapted, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.models.foreign import adopt
+from apiece.models.outputs import check_outputs
 from apiece.own import import_thing
 from apiece.protocol import Method, apply_model
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
@@ -192,7 +193,7 @@ def arena(
         return x, y, np.concatenate([[0], np.cumsum(sizes)])
 
     if judge is None:
-        _check_outputs(model, federation)
+        check_outputs(model, federation)
     x, y, offsets = joined("train")
     ids = np.concatenate([side.ids for side in sides])
     splits = {part: joined(part) for part in ("validation", "test")}
@@ -207,23 +208,6 @@ def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:
     joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     # float64 becomes float32 here, where JAX computes in that, rather than by JAX with a warning.
     return joined.astype(jax.dtypes.canonicalize_dtype(joined.dtype), copy=False)
-
-
-def _check_outputs(model: Model, federation: Federation) -> None:
-    """Outputs of another shape than the labels would be broadcast, and the loss be silently wrong."""
-    if federation.task == "custom":
-        return
-    example = jax.ShapeDtypeStruct((2, *federation.train.x.shape[1:]), federation.train.x.dtype)
-    try:
-        given = jax.eval_shape(lambda x: model.apply(model.init(jax.random.key(0)), x), example).shape[1:]
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{model.name} does not take examples of shape {example.shape[1:]}: {error}") from None
-    classes = (len(federation.classes),) if federation.classes else ()
-    targets = (*federation.train.y.shape[1:], *classes)
-    if given != targets:
-        raise UserError(
-            f"{model.name} gives outputs of shape {given} an example; this {federation.task} needs {targets}"
-        )
 
 
 def engine_of(

@@ -174,8 +174,8 @@ def _row(
 ) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
     """A row of the comparison: what tuning tried, and the trial of every seed."""
     bench = Bench(place, row.method, row.options, spec.train)
-    tried = _tuned(spec, row, bench, run.checkpoint(f"{row.name}-tuning.json"), progress)
-    chosen = tune.best(tried, *criterion(spec, place.metrics))["options"]
+    tried = _tuned(spec, row, bench, run.tuning(row.name), progress)
+    chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
 
 
@@ -206,8 +206,7 @@ def _finished(
 ) -> Outcome:
     """The trial of one seed, from its file if it was finished before."""
     plan = bench.plan
-    done, keep = (run.checkpoint(f"{name}-{seed}{what}.safetensors") for what in ("-done", ""))
-    models = run.models(name, seed)
+    done, keep, models = run.outcome(name, seed), run.checkpoint(name, seed), run.models(name, seed)
     if done.exists() and models.exists():
         progress.skip(1)
         keep.unlink(missing_ok=True)
@@ -237,16 +236,17 @@ def _record(
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
+        best = tune.best(tuning[name], *chooses)
         methods[name] = MethodRecord(
             method=written,
-            options=CATALOG.complete(row.method, row.options | tune.best(tuning[name], *chooses)["options"]),
+            options=CATALOG.complete(row.method, row.options | tuning[name][best]["options"]),
             tuning=tried,
             seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
             summary=measure.over_seeds(list(per_seed.values())),
             newcomers=newcomers_over_seeds(place, by_seed),
             hurt=gains.get(name),
             against={other: measure.against(trials, place, name, other) for other in BASELINES},
-            chosen=tuning[name].index(tune.best(tuning[name], *chooses)) if len(tuning[name]) > 1 else None,
+            chosen=best if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
         )

@@ -1,5 +1,7 @@
 """The run folder: what its files are called, and how a finished one is read."""
 
+import hashlib
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -7,10 +9,14 @@ import pydantic
 
 from apiece.data.federation import HITS
 from apiece.errors import UserError
-from apiece.experiment.ranking import chosen_candidate, count_beside_local, mean_costs, rank
+from apiece.experiment.ranking import count_beside_local, mean_costs, rank
 from apiece.experiment.record import FORMAT, Record
 from apiece.experiment.tables import means_of_clients, read_table
+from apiece.experiment.tune import best
 from apiece.files import read_json, write_json
+
+LONGEST = 100  # letters of a name in the name of a file, which may have 255
+PLAIN_NAME = re.compile(rf"[a-z0-9_][a-z0-9_.-]{{0,{LONGEST - 1}}}")
 
 
 class RunFolder(NamedTuple):
@@ -55,7 +61,7 @@ class RunFolder(NamedTuple):
     @property
     def fingerprint(self) -> Path:
         """What tells whether the data are still the same."""
-        return self.checkpoint("federation.json")
+        return self.path / "checkpoints" / "federation.json"
 
     @property
     def results(self) -> tuple[Path, Path, Path]:
@@ -64,11 +70,19 @@ class RunFolder(NamedTuple):
 
     def models(self, method: str, seed: int) -> Path:
         """Every client's model under a method, and the server's state."""
-        return self.path / "models" / f"{method}-{seed}.safetensors"
+        return self.path / "models" / f"{name_file(method)}-{seed}.safetensors"
 
-    def checkpoint(self, name: str) -> Path:
-        """A file that makes it possible to resume."""
-        return self.path / "checkpoints" / name
+    def tuning(self, method: str) -> Path:
+        """The trials of a method's tuning so far."""
+        return self.path / "checkpoints" / f"{name_file(method)}-tuning.json"
+
+    def checkpoint(self, method: str, seed: int) -> Path:
+        """A run on its way."""
+        return self.path / "checkpoints" / f"{name_file(method)}-{seed}.safetensors"
+
+    def outcome(self, method: str, seed: int) -> Path:
+        """What a finished run left."""
+        return self.path / "checkpoints" / f"{name_file(method)}-{seed}-done.safetensors"
 
     def require_finished(self) -> None:
         """Raise a `UserError` that names the missing file of a run that is not finished."""
@@ -76,6 +90,20 @@ class RunFolder(NamedTuple):
             if not file.is_file():
                 raise UserError(f"'{self.path}' holds no finished run: there is no {file.name}. "
                                 f"Finish it: apiece resume {self.path}")  # fmt: skip
+
+
+def name_file(method: str) -> str:
+    """What a method's files are called: its name, if every platform takes that; else what is left of it, and a hash.
+
+    No two methods share a file: also not where capitals do not count, nor a name that looks like another's hash.
+
+    >>> name_file("fed_avg"), name_file("my_package.mine:mixture")
+    ('fed_avg', 'my_package.mine_mixture~1a52115860')
+    """
+    if PLAIN_NAME.fullmatch(method):
+        return method
+    told = re.sub("^[.-]|[^a-z0-9_.-]", "_", method.lower())[:LONGEST]
+    return f"{told}~{hashlib.sha256(method.encode()).hexdigest()[:10]}"
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -140,8 +168,9 @@ def _judged(run: RunFolder, record: Record) -> Record:
         raise UserError(f"{run.clients} has no rows of method '{lost[0]}'; delete it and resume to make it again")
     methods = {}
     for name, method in record.methods.items():
+        tried = [one.model_dump() for one in method.tuning]
         added = {
-            "chosen": chosen_candidate(method.tuning),
+            "chosen": best(tried) if len(tried) > 1 else None,  # a single one was not tried at all
             "costs": mean_costs([one.costs for one in method.seeds]),
             "beside_local": count_beside_local(clients[name]),
         }

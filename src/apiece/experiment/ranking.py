@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
-from apiece.experiment.record import Amount, BesideLocal, Candidate, Gap, MethodRecord, Ranking
+from apiece.experiment.record import Amount, BesideLocal, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
 
 
@@ -56,16 +56,6 @@ def _by_seed(method: MethodRecord, key: str, factor: float) -> dict[int, float]:
 
 def _over_clients(best: ClientMeans, other: ClientMeans) -> float:
     return half_over_clients(best.score, other.score, np.where(best.new, 0, best.test))
-
-
-def chosen_candidate(tuning: list[Candidate]) -> int | None:
-    """Which candidate has the least validation loss, of equals the first; None: a single one was not tried at all.
-
-    >>> chosen_candidate([Candidate(options={}, validation_loss=loss) for loss in (None, 0.5, 0.5)])
-    1
-    """
-    names = {str(at): one.validation_loss for at, one in enumerate(tuning)}
-    return int(ranked(names, higher_is_better=False)[0]) if len(tuning) > 1 else None
 
 
 def mean_costs(costs: list[dict[str, Any]]) -> dict[str, Amount]:

@@ -1,6 +1,7 @@
 """Tuning: the same number of trials for every method, chosen by validation, never by test."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,19 @@ def spread(space: dict[str, tuple[float, float]], grid: dict[str, list], trials:
     return points
 
 
-def best(tried: list[dict[str, Any]], by: str = "validation_loss", higher: bool = False) -> dict[str, Any]:
-    """The trial with the least validation loss (or what else is chosen by); a diverged one never wins, and of equals
-    the first does.
+def best(tried: Sequence[Mapping[str, Any]], by: str = "validation_loss", higher: bool = False) -> int:
+    """Which trial has the least validation loss (or the best of what else is chosen by); of equals the first.
 
-    >>> best([{"validation_loss": None, "options": 1}, {"validation_loss": 0.5, "options": 2}])["options"]
+    A diverged one, whose loss is None or NaN, never wins.
+
+    >>> best([{"validation_loss": loss} for loss in (None, 0.5, 0.4, 0.4)])
     2
     """
-    score = lambda value: math.inf if value is None or math.isnan(value) else -value if higher else value
+    known = lambda value: value is not None and not math.isnan(value)
+    score = lambda value: math.inf if not known(value) else -value if higher else value
     # One that has no loss has diverged, whatever else it has.
-    return min(tried, key=lambda one: math.inf if one["validation_loss"] is None else score(one.get(by)))
+    worth = [score(one.get(by)) if known(one["validation_loss"]) else math.inf for one in tried]
+    return worth.index(min(worth))
 
 
 def _between(low: float, high: float, share: float) -> float:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from apiece.errors import UserError
-from apiece.models.model import Model
+from apiece.models.model import Model, check_counts
 from apiece.protocol import Params
 from apiece.split import part, path_name, paths
 
@@ -29,6 +29,7 @@ def adapted(model: Model, rank: int = 4, where: str = "") -> Model:
     >>> jax.tree.map(jnp.shape, jax.eval_shape(small.init, jax.random.key(0)))["adapter"]["hidden0"]["w"]
     {'a': (2, 64), 'b': (32, 2)}
     """
+    check_counts("adapted", rank=rank)
 
     def init(key: Any) -> Params:
         model_key, adapter_key = jax.random.split(key)

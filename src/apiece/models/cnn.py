@@ -14,7 +14,7 @@ from apiece.client.draw import numbers
 from apiece.errors import UserError
 from apiece.models.convolution import convolution, convolution_1d, max_pool
 from apiece.models.layers import convolution_init, dense_init
-from apiece.models.model import Model, rectified, with_output
+from apiece.models.model import Model, check_counts, check_sizes, rectified, with_output
 from apiece.protocol import Params
 
 
@@ -42,6 +42,9 @@ def cnn(
     [('conv0', (3, 3, 1, 4)), ('conv1', (3, 3, 4, 8)), ('hidden0', (16, 32)), ('out', (10, 16))]
     """
     height, width, channels = image_shape(shape)
+    check_sizes("cnn", shape, outputs, hidden)
+    if not stages or any(min(stage.filters, stage.size) < 1 for stage in stages):
+        raise UserError(f"cnn: stages must be one Stage or more, of at least one filter and size 1, not {stages!r}")
     convolved = [(f"conv{k}", stage) for k, stage in enumerate(stages)]
     rows, columns, inputs = height, width, channels
     fans = []
@@ -126,6 +129,8 @@ def sensor_cnn(
     """
     if len(shape) not in (1, 2) or shape[0] < 2:
         raise UserError(f"a sensor_cnn takes signals (length,) or (length, channels), not examples of shape {shape}")
+    check_sizes("sensor_cnn", shape, outputs, hidden)
+    check_counts("sensor_cnn", width=width, size=size)
     length, channels = shape[0], shape[1] if len(shape) == 2 else 1
     filters = (width, 2 * width)
     end = (length + 3) // 4  # halved twice, rounded up

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from apiece.client.draw import numbers
 from apiece.errors import UserError
@@ -60,6 +61,18 @@ def check_sizes(model: str, shape: Sequence[int], outputs: int, hidden: Sequence
             wanted = "a number of at least 1" if name == "outputs" else "sizes of at least 1, such as (64,)"
             raise UserError(f"{model}: {name} must be {wanted}, not {outputs if name == 'outputs' else sizes!r}")
     return math.prod(shape)
+
+
+def check_counts(model: str, **counts: int) -> None:
+    """Each is a whole number of at least 1, or an error that names the wrong one.
+
+    >>> try: check_counts("char_lstm", tokens=90, layers=0)
+    ... except UserError as error: print(error)
+    char_lstm: layers must be a whole number of at least 1, not 0
+    """
+    for name, count in counts.items():
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise UserError(f"{model}: {name} must be a whole number of at least 1, not {count!r}")
 
 
 def linear(shape: Sequence[int], outputs: int = 1) -> Model:

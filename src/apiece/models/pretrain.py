@@ -24,6 +24,7 @@ from apiece.data.splits import SPLITS, Split
 from apiece.errors import UserError
 from apiece.models.model import Model
 from apiece.models.objective import objective
+from apiece.models.outputs import check_outputs
 from apiece.protocol import Batch, Data, Params
 
 ROWS = 512  # examples that are looked at together
@@ -73,6 +74,7 @@ def pretrained(
     """
     if epochs < 1:
         raise UserError(f"epochs = {epochs} passes are no pre-training; take 1 or more")
+    check_outputs(model, federation)
     judge, train = objective(model, federation.task), federation.train
     x, y = jnp.asarray(train.x), jnp.asarray(train.y)
 

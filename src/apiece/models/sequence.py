@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from apiece.errors import UserError
 from apiece.models.attention import attention
 from apiece.models.layers import dense, dense_init, embedding, embedding_init, layer_norm, norm_init
-from apiece.models.model import Model, with_output
+from apiece.models.model import Model, check_counts, with_output
 from apiece.models.recurrent import lstm, lstm_init
 from apiece.protocol import Params
 
@@ -27,6 +27,8 @@ def char_lstm(
     (2, 5, 90)
     """
     outputs = tokens if outputs is None else outputs
+    name = "char_lstm" if every else "text_lstm"
+    check_counts(name, tokens=tokens, outputs=outputs, embed=embed, width=width, layers=layers)
 
     def init(key: Any) -> Params:
         keys = jax.random.split(key, layers + 2)
@@ -72,9 +74,11 @@ def transformer(
     >>> jax.jit(model.apply)(jax.jit(model.init)(jax.random.key(0)), jnp.zeros((2, 5), jnp.int32)).shape
     (2, 5, 90)
     """
+    outputs = tokens if outputs is None else outputs
+    check_counts("transformer", tokens=tokens, outputs=outputs, length=length, width=width, inner=inner, heads=heads,
+                 blocks=blocks)  # fmt: skip
     if width % heads:
         raise UserError(f"a width of {width} does not make {heads} heads; the heads must divide the width")
-    outputs = tokens if outputs is None else outputs
 
     def init(key: Any) -> Params:
         keys = iter(jax.random.split(key, 3 + 4 * blocks))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from apiece.evaluate import Interval
 from apiece.experiment.record import Diverged, Harm, MethodRecord, Record
+from apiece.report.metric_columns import OWN, POOLED, MetricColumn, columns_of
 
 WHAT = {
     "classification": "accuracy in %",
@@ -18,6 +19,7 @@ WHAT = {
     "regression": "mean squared error",
     "custom": "loss",
 }
+COLUMNS = 4  # of metrics beside the score: there is room for so many
 
 
 def comparison(record: Record) -> Group:
@@ -37,36 +39,32 @@ def comparison(record: Record) -> Group:
         row += [*_hurt(found.hurt)] * beside_local
         table.add_row(*row, f"{_sent(found) / size:.1f}")
     legend = _legend(record, percent, beside_local, unit)
-    more = [_of_task(methods), _newcomers(methods, percent)]
+    more = [_of_task(record), _newcomers(methods, percent)]
     below = [part for one in more if one is not None for part in (Text(), *one)]
     return Group(table, Text("\n".join(["", *legend]), style="dim"), *below)
 
 
-# What a task has beyond its score, where there is room: (part, metric, title, factor, digits).
-OF_TASK = (
-    ("test", "auc_pooled", "AUC", 1, 3),
-    ("test", "false_accepts_pooled", "false\naccepts %", 100, 1),
-    ("new_clients", "auc_pooled", "AUC, new\nclients", 1, 3),
-    ("test", "rmse_pooled", "RMSE", 1, 3),
-    ("test", "r2", "R2", 1, 3),
-    ("new_clients", "rmse_pooled", "RMSE, new\nclients", 1, 3),
-    ("new_clients", "r2", "R2, new\nclients", 1, 3),
-)
-
-
-def _of_task(methods: dict[str, MethodRecord]) -> tuple[Table, Text] | None:
-    """AUC and false accepts of two classes, RMSE and R2 of a regression; None for other tasks."""
-    shown = [row for row in OF_TASK if row[1] in next(iter(methods.values())).summary.get(row[0], {})]
+def _of_task(record: Record) -> tuple[Table, Text] | None:
+    """AUC and false accepts of two classes, RMSE and R2 of a regression, metrics of one's own; None without any."""
+    shown = [column for column in columns_of(record) if column.brief]
     if not shown:
         return None
-    table = _table(["method", *(title for *_, title, _, _ in shown)], left=1)
-    for name, method in methods.items():
-        cells = [(method.statistic(part, metric), factor, digits) for part, metric, _, factor, digits in shown]
-        table.add_row(name, *("" if found is None else f"{factor * found.mean:.{digits}f}"
-                              f"{_half(found, factor, digits)}" for found, factor, digits in cells))  # fmt: skip
-    binary = shown[0][1] == "auc_pooled"
-    told = "all test examples together" + ("; false accepts at 5% false rejects." if binary else ".")
-    return table, Text("\n" + told, style="dim")
+    shown, rest = shown[:COLUMNS], shown[COLUMNS:]
+    tight = max(map(len, record.methods)) > 10
+    table = _table(["method", *(column.brief for column in shown)], left=1, tight=tight)
+    for name in record.ranking.order:
+        cells = [(column.find(record.methods[name]), column) for column in shown]
+        table.add_row(name, *("" if found is None else _metric(found, column) for found, column in cells))
+    own = ", ".join(column.head for column in shown if column.statistic is not None)
+    told = [POOLED] * any(column.statistic is None for column in shown)
+    told += [column.aside for column in shown if column.aside]
+    told += [f"{own}: {OWN}, weighted mean"] * bool(own) + ["more are in the report"] * bool(rest)
+    return table, Text("\n" + "; ".join(told) + ".", style="dim")
+
+
+def _metric(found: Interval, column: MetricColumn) -> str:
+    digits = 3 if column.places is None else column.places
+    return f"{column.factor * found.mean:.{digits}f}{_half(found, column.factor, digits)}"
 
 
 def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[Table, Text] | None:
@@ -129,7 +127,8 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
 def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> list[str]:
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
-    what = WHAT[federation.task]
+    metric = record.ranking.metric
+    what = WHAT[federation.task] if metric in ("accuracy", "error") else metric  # an objective's own error
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""

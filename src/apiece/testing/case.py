@@ -290,8 +290,10 @@ class Case:
         made: Simulation
         if engine == "asynchronous":
             made = Asynchronous(*here, arrivals=Punctual(), **how)
-        else:
+        elif engine == "vectorized":
             made = Vectorized(*here, participation=Chosen(), **how)
+        else:
+            raise TypeError(f"say here how the engine '{engine}' is made")
         if not aside:
             # Which model a client uses depends neither on how its state came about nor on whether it will be kept.
             made._personal = self.remember("simulations' models", lambda: made._personal)

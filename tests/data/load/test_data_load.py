@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from apiece.data import inspect, load
+from apiece.data.load.read import SUFFIXES
 from apiece.data.sources.synthetic import linear
 from apiece.errors import UserError
 
@@ -63,18 +64,31 @@ def test_a_csv_file_becomes_a_federation(good):
     assert sorted(x[:, 0].tolist()) == [30, 31, 32, 33, 34]
 
 
-def test_every_format_gives_the_same_federation(good, tmp_path):
-    expected = load(good)
-    table = pa.table(
-        {name: list(column) for name, column in zip(("client", "age", "weight", "label"), columns(), strict=True)}
-    )
-    parquet.write_table(table, tmp_path / "a.parquet")
-    same_examples(expected, load(tmp_path / "a.parquet"))
+def write_parquet(path):
+    named = zip(("client", "age", "weight", "label"), columns(), strict=True)
+    parquet.write_table(pa.table({name: list(column) for name, column in named}), path)
 
+
+def write_npz(path):
     client, age, weight, label = columns()
-    np.savez(tmp_path / "a.npz", x=np.column_stack([age, weight]), y=np.array(label), client=np.array(client))
-    same_examples(expected, load(tmp_path / "a.npz"))
+    np.savez_compressed(path, x=np.column_stack([age, weight]), y=np.array(label), client=np.array(client))
 
+
+WRITERS = {".csv": write_csv, ".parquet": write_parquet, ".npz": write_npz}  # the same rows in every format
+
+
+def test_every_format_is_written_here():
+    assert tuple(WRITERS) == SUFFIXES
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_format_gives_the_same_federation(good, tmp_path, suffix):
+    WRITERS[suffix](tmp_path / f"a{suffix}")
+    same_examples(load(good), load(tmp_path / f"a{suffix}"))
+
+
+def test_a_folder_with_a_file_for_each_client_is_as_large_as_one_file_of_all(good, tmp_path):
+    expected = load(good)
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in CLIENTS:
@@ -424,20 +438,13 @@ def test_options_that_make_no_sense_are_refused(good):
     )
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
-def test_a_file_cut_short_or_filled_with_garbage_is_refused_or_loaded_but_never_crashes(tmp_path, good, suffix):
-    whole = tmp_path / f"whole.{suffix}"
-    if suffix == "csv":
-        whole.write_bytes(good.read_bytes())
-    elif suffix == "parquet":
-        client, age, weight, label = columns()
-        parquet.write_table(pa.table({"client": client, "age": age, "weight": weight, "label": label}), whole)
-    else:
-        client, age, weight, label = columns()
-        np.savez_compressed(whole, x=np.column_stack([age, weight]), y=np.array(label), client=np.array(client))
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_file_cut_short_or_filled_with_garbage_is_refused_or_loaded_but_never_crashes(tmp_path, suffix):
+    whole = tmp_path / f"whole{suffix}"
+    WRITERS[suffix](whole)
     assert load(whole).clients == 3
     data, rng = whole.read_bytes(), np.random.default_rng(0)
-    damaged = tmp_path / f"damaged.{suffix}"
+    damaged = tmp_path / f"damaged{suffix}"
     for attempt in range(60):
         wreck = bytearray(data[: rng.integers(1, len(data))] if attempt % 2 else data)
         for _ in range(attempt // 4):

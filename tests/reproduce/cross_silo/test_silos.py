@@ -11,7 +11,7 @@ from apiece.experiment import contest
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods import CATALOG
 from apiece.reproduce.cross_silo import hospitals
-from apiece.reproduce.cross_silo.rivals import IMPERSONAL, Sizes, rivals
+from apiece.reproduce.cross_silo.rivals import IMPERSONAL, RIDGE, SHOWN, Sizes, rivals
 from apiece.reproduce.cross_silo.silos import compete
 from apiece.reproduce.verdict import over_splits
 
@@ -56,11 +56,12 @@ def test_intervals_over_splits_are_wider_than_over_independent_repetitions():
     assert wide == pytest.approx(2 * 2.262157 * samples.std(ddof=1) * (1 / 10 + 0.25) ** 0.5, rel=1e-5)
 
 
-def test_every_method_of_the_catalog_is_entered_or_has_a_reason():
-    left_out = {"all_for_one", "al2sgd", "fed_adam", "fed_per", "fed_rep", "lg_fed_avg", "fed_bn"}
-    came_later = {"ifca", "knn_per", "fed_em", "fed_dyn", "fed_babu", "fed_proto", "fed_rod", "fed_ala"}
+def test_the_rivals_are_methods_of_the_catalog_with_options_that_they_have():
     entered = rivals(Sizes((0.1,), (1.0,), 0.05))
-    assert set(entered) == set(CATALOG) - left_out - came_later and set(IMPERSONAL) < set(entered)
+    assert {*IMPERSONAL, *RIDGE, *SHOWN} < set(entered) and len(entered) == 19
+    for name, rival in entered.items():
+        assert rival.method == name
+        CATALOG.check(rival.method, {**rival.options, **rival.points[0]})
 
 
 @pytest.mark.parametrize(("points", "holds"), [([1.0, 1.1, 0.9], True), ([1.0, -2.0, 1.5], False)])

@@ -176,10 +176,11 @@ def from_columns(file: Path, columns: dict[str, np.ndarray], wanted: Wanted) -> 
     """The federation in arrays of one length, by the same importer; `file` is named in what is wrong.
 
     >>> columns = {"client": np.zeros(5, int), "x": np.arange(10.0).reshape(5, 2), "y": np.arange(5) % 2}
-    >>> from_columns(Path("made.npz"), columns, Wanted()).train.rows
+    >>> from_columns(Path("made here"), columns, Wanted()).train.rows
     3
     """
-    table = Table(file, list(columns), len(next(iter(columns.values()))), columns.__getitem__, lambda i: i)
+    rows = len(next(iter(columns.values())))
+    table = Table(file, list(columns), rows, columns.__getitem__, lambda i: i, archive=True)
     return loaded(examined(file, [table], wanted, {}, Notes()))
 
 

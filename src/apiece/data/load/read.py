@@ -12,7 +12,7 @@ import numpy as np
 
 from apiece.errors import UserError
 
-SUFFIXES = (".csv", ".parquet", ".npz")
+TEXT = ".txt"  # no table: each file is one text
 NOT_READABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 
@@ -21,7 +21,9 @@ class Table:
     """The columns of a file, by name. `column` fetches one: numbers, or texts (an object array), or [rows, ...].
 
     `row` turns an index into the row number a person sees: lines of a CSV file with the header as row 1, rows from 1 in
-    a Parquet file, the index itself in an NPZ file. `problems` holds rows that had to be left out.
+    a Parquet file, the index itself in an NPZ file. `problems` holds rows that had to be left out. `archive`: these
+    are arrays, each with a length and a shape of its own, of which x, y and client are the examples unless others are
+    named; not the columns of one table.
     """
 
     file: Path
@@ -30,6 +32,7 @@ class Table:
     column: Callable[[str], np.ndarray]
     row: Callable[[int], int]
     problems: list[str] = field(default_factory=list)
+    archive: bool = False
 
 
 def read(file: Path, *, text: Sequence[str] = (), delimiter: str = ",") -> Table:
@@ -49,16 +52,10 @@ def read(file: Path, *, text: Sequence[str] = (), delimiter: str = ",") -> Table
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
     if empty:
         raise UserError(f"{file} is empty; remove it or fill it")
-    kind = file.suffix.lower()
-    if kind == ".csv":
-        return _csv(file, text, delimiter)
-    if kind == ".parquet":
-        return _parquet(file)
-    if kind == ".npz":
-        return _npz(file)
-    if kind == ".txt":
-        return _txt(file)
-    raise UserError(f"{file} is none of {', '.join(SUFFIXES)}; convert it, or rename it if it is one")
+    reader = (READERS | {TEXT: _txt}).get(file.suffix.lower())
+    if reader is None:
+        raise UserError(f"{file} is none of {', '.join(SUFFIXES)}; convert it, or rename it if it is one")
+    return reader(file, text, delimiter)
 
 
 def _csv(file: Path, text: Sequence[str], delimiter: str) -> Table:
@@ -162,7 +159,7 @@ def _record_lines(file: Path, records: int) -> np.ndarray:
     return 1 + np.searchsorted(np.flatnonzero(breaks), starts)
 
 
-def _parquet(file: Path) -> Table:
+def _parquet(file: Path, *_: object) -> Table:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -208,7 +205,7 @@ def _numpy(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _npz(file: Path) -> Table:
+def _npz(file: Path, *_: object) -> Table:
     arrays = {}
     with file.open("rb") as stream:  # opened here, because NumPy leaves a damaged archive open
         try:
@@ -231,10 +228,10 @@ def _npz(file: Path) -> Table:
     if not arrays:
         raise UserError(f"{file} holds no arrays; write them with numpy.savez(file, x=..., y=..., client=...)")
     rows = max((len(array) for array in arrays.values() if array.ndim), default=0)
-    return Table(file, list(arrays), rows, lambda name: arrays[name], lambda i: i)
+    return Table(file, list(arrays), rows, lambda name: arrays[name], lambda i: i, archive=True)
 
 
-def _txt(file: Path) -> Table:
+def _txt(file: Path, *_: object) -> Table:
     _check_utf8(file)
     text = np.array([file.read_text("utf-8-sig")], object)  # universal line ends
     return Table(file, ["text"], 1, lambda name: text, lambda i: 1)
@@ -243,3 +240,8 @@ def _txt(file: Path) -> Table:
 def _first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
+
+
+# A format is a function of (file, columns that stay texts, delimiter), by the suffix of its files.
+READERS: dict[str, Callable[[Path, Sequence[str], str], Table]] = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
+SUFFIXES = tuple(READERS)

@@ -10,7 +10,7 @@ import numpy as np
 from apiece.data.load import images, leaf
 from apiece.data.load.columns import as_texts
 from apiece.data.load.notes import Notes, listed
-from apiece.data.load.read import SUFFIXES, Table, read
+from apiece.data.load.read import SUFFIXES, TEXT, Table, read
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError
 
@@ -35,7 +35,7 @@ def tables_of(
     files = _files(path, notes)
     found |= {"format": "folder" if path.is_dir() else path.suffix[1:].lower(), "files": len(files)}
     wanted = wanted._replace(by_file=path.is_dir() and not client)
-    if files[0].suffix.lower() == ".txt":
+    if files[0].suffix.lower() == TEXT:
         wanted = wanted._replace(task="next_character")
     tables = []
     text = (*(client or ("client",)), wanted.split or "split")
@@ -83,7 +83,7 @@ def _files(path: Path, notes: Notes) -> list[Path]:
         raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
     files = [p for p in inside if p.suffix.lower() in SUFFIXES and p.is_file()]
     # Texts count only among themselves: beside tables, a text is a README.
-    files = files or [p for p in inside if p.suffix.lower() == ".txt" and p.is_file()]
+    files = files or [p for p in inside if p.suffix.lower() == TEXT and p.is_file()]
     if not files:
         raise UserError(f"{path} holds no {', '.join(SUFFIXES)} file; give a folder with one file per client")
     if len(files) < len(inside):

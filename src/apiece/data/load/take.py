@@ -80,7 +80,7 @@ def take(table: Table, wanted: Wanted, categorical: Collection[str], first: Take
     """The wanted columns of a table as arrays."""
     names, chosen = chosen_names(table, wanted)
     keys = {name for name in names.values() if name is not None}
-    if not _is_npz(table) and not keys.issubset(table.names):
+    if not table.archive and not keys.issubset(table.names):
         if sum(bool(name.strip()) and is_number(name) for name in table.names) > len(table.names) / 2:
             notes.problem("missing", f"{table.file}, row 1: numbers where the column names should be; add a header row")
             return Taken(table, None, None, None, None, None, None, names)
@@ -116,10 +116,6 @@ def take(table: Table, wanted: Wanted, categorical: Collection[str], first: Take
     return part._replace(columns=None)
 
 
-def _is_npz(table: Table) -> bool:
-    return table.file.suffix.lower() == ".npz"
-
-
 def chosen_names(table: Table, wanted: Wanted) -> tuple[dict[str, str | None], list[str]]:
     """The names of the label, client, split, order and new columns (None: there is none), and those of the features.
 
@@ -129,7 +125,7 @@ def chosen_names(table: Table, wanted: Wanted) -> tuple[dict[str, str | None], l
     ['age']
     """
     names: dict[str, str | None] = {
-        "label": None if wanted.text else wanted.label or ("y" if _is_npz(table) else "label"),
+        "label": None if wanted.text else wanted.label or ("y" if table.archive else "label"),
         "client": None if wanted.by_file else wanted.client or "client",
         "split": wanted.split or ("split" if _holds_splits(table) else None),
         "order": wanted.order,
@@ -140,13 +136,13 @@ def chosen_names(table: Table, wanted: Wanted) -> tuple[dict[str, str | None], l
     if wanted.text:
         return names, ["text"]
     others = {*names.values(), "client"} if wanted.by_file else set(names.values())
-    return names, ["x"] if _is_npz(table) else [name for name in table.names if name not in others]
+    return names, ["x"] if table.archive else [name for name in table.names if name not in others]
 
 
 def _present(table: Table, names: dict[str, str | None], chosen: list[str], notes: Notes) -> tuple[Table, set[str]]:
     """Which of the columns are there, with as many rows as the features have; the others are noted."""
     existing, there = set(table.names), set()
-    if _is_npz(table):  # an archive may hold other arrays of other lengths: the examples say how many rows there are
+    if table.archive:  # an archive may hold other arrays of other lengths: the examples say how many rows there are
         lengths = [len(table.column(name)) for name in chosen if name in existing and table.column(name).ndim]
         table = replace(table, rows=lengths[0] if lengths else table.rows)
     for role, name in [*names.items(), *(("features", name) for name in chosen)]:
@@ -154,7 +150,7 @@ def _present(table: Table, names: dict[str, str | None], chosen: list[str], note
             continue
         if name not in existing:
             _note_missing(table, role, name, notes)
-        elif _is_npz(table) and table.column(name).shape[:1] != (table.rows,):
+        elif table.archive and table.column(name).shape[:1] != (table.rows,):
             said = f"shape {table.column(name).shape}, but '{chosen[0]}' has {table.rows} rows"
             notes.problem("length", f"{table.file}, array '{name}': {said}; make them fit")
         else:
@@ -170,7 +166,7 @@ def _holds_splits(table: Table) -> bool:
 
 
 def _note_missing(table: Table, role: str, name: str, notes: Notes) -> None:
-    what = "array" if _is_npz(table) else "column"
+    what = "array" if table.archive else "column"
     remedy = suggest(name, table.names)
     if not remedy.startswith("did"):
         shown = ", ".join(table.names[:20]) + (f", ... ({len(table.names)} in all)" if len(table.names) > 20 else "")

@@ -6,8 +6,10 @@ import numpy as np
 
 from apiece.data.federation import Federation
 from apiece.data.partition import partitioned
+from apiece.data.sources.checked import checked
 
 
+@checked
 def digits(
     clients: int = 30,
     partition: str = "dirichlet_per_client",

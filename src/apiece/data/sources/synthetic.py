@@ -10,10 +10,12 @@ import numpy as np
 
 from apiece.data.federation import Federation
 from apiece.data.ids import number_clients
+from apiece.data.sources.checked import checked
 from apiece.data.splits import Split, offsets_of
 from apiece.errors import UserError
 
 
+@checked
 def quadratics() -> Federation:
     """Three clients with the losses w'Hw/2 - b'w in two parameters: x holds H, y holds b, one "example" each.
 
@@ -36,6 +38,7 @@ def quadratics() -> Federation:
     return Federation("quadratics", number_clients(3), split, split, split, task="custom", truth=truth)
 
 
+@checked
 def linear(
     clients: int = 20,
     examples: int = 50,
@@ -79,6 +82,7 @@ def linear(
     return _regression("linear", np.full(clients, examples), held_out, draw, truth, dtype)
 
 
+@checked
 def linear_spectrum(
     clients: int = 10,
     examples: int = 60,
@@ -133,6 +137,7 @@ def linear_spectrum(
     return made
 
 
+@checked
 def logistic(
     clients: int = 100,
     examples: int = 50,
@@ -172,6 +177,7 @@ def logistic(
     )
 
 
+@checked
 def two_level_gaussian(
     clients: int = 20,
     center: float = 1.6,
@@ -212,6 +218,7 @@ def two_level_gaussian(
     return _regression("two_level_gaussian", sizes, held_out, draw, truth, dtype)
 
 
+@checked
 def bernoulli_means(
     clients: int = 100,
     examples: int = 1000,
@@ -245,6 +252,7 @@ def bernoulli_means(
     return _regression("bernoulli_means", np.full(clients, examples), held_out, draw, truth, dtype)
 
 
+@checked
 def many(
     clients: int = 1_000_000,
     examples: int = 10,

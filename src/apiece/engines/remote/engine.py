@@ -14,7 +14,7 @@ import numpy as np
 from apiece import tree
 from apiece.client.draw import whole
 from apiece.engines.contact import Build, keys, mix_rows, model_shapes
-from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word, join_outcomes
+from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_part, check_word, join_outcomes
 from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import (
     NEVER,
@@ -114,6 +114,7 @@ class Remote(Engine):
         self, question: Question, message: Message = (), ids: Sequence[int] | None = None, part: str = "train"
     ) -> Tree:
         """The answers of these clients (default: all that train) on a part of their data, summed or stacked."""
+        check_part(part, self.data)
         asked = schema_of("question", jax.tree.map(jnp.asarray, message))
         wire = encode(asked, jax.tree.map(jnp.asarray, message), {})
         answer = jax.jit(question.answer)

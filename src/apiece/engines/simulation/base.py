@@ -17,7 +17,7 @@ import numpy as np
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
 from apiece.engines.contact import Build, Visit, key_of, keys, mix_rows, model_in_use, model_shapes, settle, visit
-from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word, join_outcomes
+from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_part, check_word, join_outcomes
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.score import Examples, score_models
 from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
@@ -136,6 +136,7 @@ class Simulation(Engine):
         self, question: Question, message: Message = (), ids: Sequence[int] | None = None, part: str = "train"
     ) -> Tree:
         """The answers of these clients (default: all that train) on a part of their data, summed or stacked."""
+        check_part(part, self.held_out)
         split = self.train if part == "train" else self.held_out[part]
         who = np.arange(self.population) if ids is None else np.asarray(ids)
         group = round_up(min(GROUP, max(len(who), 1)), self.mesh.size)

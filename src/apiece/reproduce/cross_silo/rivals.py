@@ -24,9 +24,10 @@ class Sizes(NamedTuple):
 def rivals(sizes: Sizes) -> dict[str, Rival]:
     """By name; every client makes ten steps a round, except where a method's own rule says how many.
 
-    Without a place here: `all_for_one` (a model for one client), `al2sgd` (the problem of `fed_clup` and `l2gd`),
-    `fed_adam` (the problem of `fed_avg`), the splits by layer, as these models have one layer, and those that came to
-    the catalog after the contest, from `ifca` on.
+    The contest names its rivals itself, so that it stays the one that was published: a method that came to the catalog
+    later has no place here until somebody enters it and runs the contest again. Left out of those before: `all_for_one`
+    (a model for one client), `al2sgd` (the problem of `fed_clup` and `l2gd`), `fed_adam` (the problem of `fed_avg`),
+    and the splits by layer, as these models have one layer.
 
     >>> sorted(rivals(Sizes((0.1,), (1.0,), 0.05))["ditto"].grid)
     ['lam', 'lr']
