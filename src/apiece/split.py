@@ -28,7 +28,7 @@ import jax
 from apiece.errors import UserError, suggest
 from apiece.protocol import Loss, Params, Tree
 
-__all__ = ["Part", "paths", "under", "layers", "part", "split", "divide", "join", "given", "path_name"]
+__all__ = ["Part", "paths", "under", "layers", "part", "part_of", "split", "divide", "join", "given", "path_name"]
 
 Part = Callable[[str], bool]
 
@@ -88,6 +88,22 @@ def part(words: str, names: Sequence[str], listed: bool = False) -> Part:
     return under(*(word.strip().strip("/") for word in words.split(",")))
 
 
+def part_of(params: Params, words: str | Part, option: str = "private") -> Part:
+    """The part of this model that the words mean, which may be all of it; an error that names the option if it is none.
+
+    >>> part_of({"w": 1.0, "b": 0.0}, "output")("b")
+    True
+    """
+    names = paths(params)
+    listed = isinstance(params, OrderedDict)  # a torch module's, in its own order
+    mine = part(words, names, listed) if isinstance(words, str) else words
+    if not any(mine(name) for name in names):
+        near = "" if not isinstance(words, str) or words in WORDS else f" ({suggest(words, [*WORDS, *names])})"
+        rule, known = _rule(words, option), ", ".join(names)
+        raise UserError(f"no parameter is {option} under {rule}{near}; the model's parameters are: {known}")
+    return mine
+
+
 def split(params: Params, private: str | Part) -> tuple[Params, Params]:
     """(shared, private): two trees of the same structure, None where a parameter is in the other.
 
@@ -95,15 +111,10 @@ def split(params: Params, private: str | Part) -> tuple[Params, Params]:
     >>> shared, own
     ({'hidden': {'w': 1.0}, 'out': {'w': None}}, {'hidden': {'w': None}, 'out': {'w': 2.0}})
     """
-    names = paths(params)
-    listed = isinstance(params, OrderedDict)  # a torch module's, in its own order
-    mine = part(private, names, listed) if isinstance(private, str) else private
-    rule = f"private = '{private}'" if isinstance(private, str) else "this rule"
-    if not any(mine(name) for name in names):
-        near = "" if not isinstance(private, str) or private in WORDS else f" ({suggest(private, [*WORDS, *names])})"
-        raise UserError(f"no parameter is private under {rule}{near}; the model's parameters are: {', '.join(names)}")
+    names, mine = paths(params), part_of(params, private)
     if all(mine(name) for name in names):
         instead = f"name a part of it, for example private = '{names[0]}', or " if len(names) > 1 else ""
+        rule = _rule(private, "private")
         raise UserError(f"every parameter is private under {rule}: nothing is left to share ({instead}use 'local')")
     return divide(params, mine)
 
@@ -148,6 +159,10 @@ def path_name(path: tuple) -> str:
     'out/0'
     """
     return "/".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path)
+
+
+def _rule(words: str | Part, option: str) -> str:
+    return f"{option} = '{words}'" if isinstance(words, str) else "this rule"
 
 
 def _named(pattern: re.Pattern) -> Part:

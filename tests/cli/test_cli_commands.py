@@ -14,7 +14,7 @@ from apiece.cli import app
 from apiece.data import SOURCES, Federation
 from apiece.data.load.read import SUFFIXES
 from apiece.experiment import make_spec
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods import CATALOG, USUAL
 
 
@@ -241,6 +241,13 @@ def test_the_catalog_is_printed_for_a_model():
     assert set(rows) == set(CATALOG)
     assert rows["fed_avg"]["bytes_up"] == 44 and rows["local"]["bytes_up"] == 0 and rows["scaffold"]["bytes_down"] == 88
     assert rows["ditto"]["bytes_kept"] == 44 and rows["ditto"]["options"]["lam"] == 0.1
+    assert {name for name, row in rows.items() if row["unfit"]} == {"fed_proto", "fed_rod"}
+    assert "one class each" in rows["fed_rod"]["unfit"] and rows["fed_rod"]["bytes_up"] is None
+
+
+def test_the_catalog_is_printed_where_some_methods_do_not_fit():
+    text = call("methods", "--data", "quadratics").stdout
+    assert all(name in text for name in CATALOG) and "-: does not fit this model or these labels" in text
 
 
 def test_the_catalog_as_a_table_fits_eighty_columns():

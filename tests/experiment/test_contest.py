@@ -6,7 +6,7 @@ import pytest
 from apiece.data import digits
 from apiece.experiment.build import arena, model_of
 from apiece.experiment.contest import Rival, client_errors, contest, counter, errors, per_method, steps
-from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.experiment.spec_tables import ModelSpec, TrainSpec
 from apiece.reproduce.lines import curve, newcomer_lines
 
 

@@ -10,7 +10,7 @@ from apiece.data import digits
 from apiece.engines import states
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint
-from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.experiment.spec_tables import ModelSpec, TrainSpec
 
 
 def test_a_checkpoint_in_pieces_of_states_on_disk_restores_them_all(tmp_path, monkeypatch):

@@ -10,7 +10,12 @@ from apiece.errors import UserError
 from apiece.models import Objective, mlp
 
 PLAN = {"rounds": 3, "cohort": 5, "evaluate_every": 3}
-METHODS = {"knn_per": {"steps": 3, "lr": 0.1, "neighbours": 3}, "ifca": {"steps": 3, "lr": 0.1, "groups": 3}}
+METHODS = {
+    "knn_per": {"steps": 3, "lr": 0.1, "neighbours": 3},
+    "ifca": {"steps": 3, "lr": 0.1, "groups": 3},
+    "fed_em": {"steps": 3, "lr": 0.1, "components": 2, "pi_steps": 3},
+    "fed_proto": {"steps": 3, "lr": 0.1, "lam": 0.1, "nearest": True},
+}
 
 
 def compared(folder, engine):

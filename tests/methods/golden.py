@@ -122,6 +122,25 @@ def scaffold(h, b, rounds, steps, lr, server_lr, cohorts=None):
     return np.array(trace), c, own
 
 
+def fed_dyn(h, b, rounds, steps, lr, lam, cohorts=None):
+    """In the paper's letters: a server state `big` (its h), the mean of all clients' `own`; `cohorts` as above."""
+    m, d = b.shape
+    x, big, own, trace = np.zeros(d), np.zeros(d), np.zeros((m, d)), []
+    for r in range(rounds):
+        here = range(m) if cohorts is None else cohorts[r]
+        solved = []
+        for i in here:
+            y = x
+            for _ in range(steps):
+                y = y - lr * (h[i] @ y - b[i] - own[i] + lam * (y - x))
+            own[i] = own[i] - lam * (y - x)
+            solved.append(y)
+        big = big - lam / m * sum(y - x for y in solved)
+        x = sum(solved) / len(solved) - big / lam
+        trace.append(x)
+    return np.array(trace), own
+
+
 def random_problem(seed, clients, examples, features, mu, smoothness, radius, noise=1.0):
     """Least squares whose every Gram matrix has eigenvalues geomspace(mu, smoothness): H and b."""
     rng = np.random.default_rng(seed)

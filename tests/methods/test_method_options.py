@@ -43,17 +43,23 @@ TUNED = {
     "fed_adam": {"lr": STEP},
     "ifca": {"lr": STEP},
     "knn_per": {"mix": SHARE, "lr": STEP},
+    "fed_em": {"lr": STEP},
+    "fed_dyn": {"lam": PULL, "lr": STEP},
+    "fed_babu": {"lr": STEP, "tune_lr": STEP},
+    "fed_proto": {"lam": PULL, "lr": STEP},
+    "fed_rod": {"lr": STEP},
+    "fed_ala": {"lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
-    "a whole number from 1": "alone_steps epochs groups l_default l_max neighbours patience prox_steps refits "
-    "steps tune_epochs tune_steps warmup",
+    "a whole number from 1": "ala_steps alone_steps components epochs groups l_default l_max neighbours patience "
+    "pi_steps prox_steps refits steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
     "above 0": "apart beta convexity eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
-    "at least 0": "beta1 beta2 decay improvement inner_lr lam radius spread tau tune_lam validation",
-    "from 0 to 1": "mix",
-    "no number": "adapt adapt_init adapt_steps adapt_weights augmented bias clusters coins grid mixture order private "
-    "rule smoothing solver start summed variance variances warm",
+    "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam radius spread tau tune_lam validation",
+    "from 0 to 1": "ala_share mix",
+    "no number": "adapt adapt_init adapt_steps adapt_weights adaptive augmented bias clusters coins grid mixture "
+    "nearest order private rule smoothing solver start summed tune_part variance variances warm",
 }
 
 

@@ -11,6 +11,7 @@ from apiece import tree
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import CATALOG
+from apiece.methods.fed_em import Mixture
 from apiece.methods.knn_per import Memory
 from apiece.models import (
     adapted,
@@ -161,8 +162,11 @@ def parts_asked(method):
 
 def fits(model, method):
     """Whether a model has the parts that a method asks for, and the answers."""
+    task = (MODELS | FOREIGN)[model][2]
     if method == "knn_per":
-        return (MODELS | FOREIGN)[model][2] in ("classification", "regression")
+        return task in ("classification", "regression")
+    if method in ("fed_proto", "fed_rod"):
+        return task == "classification" and (method == "fed_rod" or model not in FOREIGN)
     private = parts_asked(method)
     return private is None or (model in NORMED if private == "norm" else model != "quadratic")
 
@@ -171,8 +175,9 @@ def rotation(models, methods=tuple(CATALOG)):
     """(model, method) pairs: every method once, with the fitting model that was taken least so far."""
     taken, pairs = dict.fromkeys(models, 0), []
     choice = lambda method: sum(fits(model, method) for model in models)
-    # Those that ask for parts of a model choose first, the pickiest of all.
-    for method in sorted(methods, key=lambda method: choice(method) if parts_asked(method) else len(models)):
+    # Those that ask for parts of a model choose first, the pickiest of all; FedBABU came later, and keeps their pairs.
+    first = lambda method: parts_asked(method) and method != "fed_babu"
+    for method in sorted(methods, key=lambda method: choice(method) if first(method) else len(models)):
         model = min((model for model in models if fits(model, method)), key=lambda model: taken[model])
         taken[model] += 1
         pairs.append((model, method))
@@ -180,7 +185,10 @@ def rotation(models, methods=tuple(CATALOG)):
 
 
 def parameters(model):
-    """Those of the shared model, where a personal one is more."""
+    """Those of the shared model, or the mean of them, where a personal one is more."""
+    if isinstance(model, Mixture):
+        share = lambda leaf: model.pi.reshape(*model.pi.shape, *[1] * (leaf.ndim - model.pi.ndim))
+        return jax.tree.map(lambda leaf: (share(leaf) * leaf).sum(model.pi.ndim - 1), model.models)
     return model.params if isinstance(model, Memory) else model
 
 

@@ -33,7 +33,7 @@ def _apiece(
     """Before every command: what holds for all of them."""
 
 
-for command in (runs.compare, runs.run, runs.resume, runs.report, runs.methods, runs.models, reproduce):
+for command in (runs.compare, runs.run, runs.resume, runs.report, runs.spec, runs.methods, runs.models, reproduce):
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")

@@ -147,6 +147,14 @@ def report(folder: Annotated[Path, typer.Argument(help="A finished run folder.")
         show_result({"report": str(page)}, json, f"wrote {page}")
 
 
+def spec() -> None:
+    """Print a spec with every key, its default and what it means: apiece spec > spec.toml."""
+    with plain_errors():
+        from apiece.report.reference.spec import commented
+
+        typer.echo(commented(), nl=False)
+
+
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method's text and options.")] = None,
     data: DataName = None,

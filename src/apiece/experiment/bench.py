@@ -11,7 +11,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.engines.simulation.base import Simulation
 from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.judge import Outcome, judge
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Curve, Tick, train
 from apiece.methods.bind import bind
 from apiece.protocol import Method

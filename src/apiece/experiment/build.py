@@ -25,7 +25,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import Metric
-from apiece.experiment.spec import DataSpec, ModelSpec, ServerSpec, TrainSpec
+from apiece.experiment.spec_tables import DataSpec, ModelSpec, ServerSpec, TrainSpec
 from apiece.experiment.world import arrivals_of, pace_of, participation_of
 from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, adapted, named_model, objective

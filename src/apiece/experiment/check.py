@@ -22,7 +22,8 @@ from apiece.experiment.build import (
     wrap_method,
 )
 from apiece.experiment.metric import Metric, metrics_of
-from apiece.experiment.spec import Spec, TrainSpec
+from apiece.experiment.spec import Spec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import Variant
 from apiece.experiment.world import arrivals_of, participation_of
 from apiece.methods import CATALOG

@@ -61,7 +61,7 @@ class Comparison:
             if client_id not in about["clients"]:
                 raise UserError(f"no personal model of client '{client_id}' was kept for {method}")
             row = about["clients"].index(client_id)
-            mine = {name: get(name, row, row + 1)[0] for name in names if name.split("/")[0] == "personal"}
+            mine = {n: np.asarray(get(n, row, row + 1)[0]) for n in names if n.split("/")[0] == "personal"}
         params = jax.eval_shape(self.place.model.init, jax.random.key(0))
         row, found, place = self.rows[method], self.record.methods[method], self.place
         options = row.options | found.tuning[found.chosen or 0].options

@@ -16,7 +16,7 @@ from apiece.experiment.bench import Bench, Engines
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Watch
 from apiece.protocol import Method
 

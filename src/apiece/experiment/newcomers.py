@@ -7,7 +7,7 @@ from apiece.evaluate import interval
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import JUDGED_AT_MOST, Outcome, by_examples, finite, sample
 from apiece.experiment.record import Newcomers
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 
 
 def counts(wanted: list[int], largest: int) -> list[int]:

@@ -12,7 +12,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import per_client
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import finite, metric_values, sample
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.models.failures import raise_failures
 
 SAVING = 0.1  # of the time, at most, goes into checkpoints

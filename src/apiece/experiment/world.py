@@ -11,7 +11,7 @@ from apiece.engines.world.arrivals import Arrivals, Delays, Recorded, Speeds
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError
-from apiece.experiment.spec import ArrivalsSpec, PaceSpec, TrainSpec
+from apiece.experiment.spec_tables import ArrivalsSpec, PaceSpec, TrainSpec
 
 
 def participation_of(train: TrainSpec) -> Participation:

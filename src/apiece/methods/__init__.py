@@ -8,9 +8,15 @@ from apiece.methods.chen_two_stage import chen_two_stage
 from apiece.methods.ditto import ditto
 from apiece.methods.dynamic_lambda import dynamic_lambda
 from apiece.methods.fed_adam import fed_adam
+from apiece.methods.fed_ala import fed_ala
 from apiece.methods.fed_avg import fed_avg
+from apiece.methods.fed_babu import fed_babu
 from apiece.methods.fed_clup import fed_clup
+from apiece.methods.fed_dyn import fed_dyn
+from apiece.methods.fed_em import fed_em
+from apiece.methods.fed_proto import fed_proto
 from apiece.methods.fed_prox import fed_prox
+from apiece.methods.fed_rod import fed_rod
 from apiece.methods.ffgg import ffgg
 from apiece.methods.ftfa import ftfa
 from apiece.methods.ifca import ifca
@@ -55,6 +61,12 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_adam=fed_adam,
     ifca=ifca,
     knn_per=knn_per,
+    fed_em=fed_em,
+    fed_dyn=fed_dyn,
+    fed_babu=fed_babu,
+    fed_proto=fed_proto,
+    fed_rod=fed_rod,
+    fed_ala=fed_ala,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from apiece.client.draw import FULL_CHUNK, numbers, whole
+from apiece.client.weigh import map_rows, rows_known
 from apiece.errors import UserError
 from apiece.methods.fed_avg import fed_avg
+from apiece.methods.head import see
 from apiece.protocol import Apply, Client, Data, Loss, Message, Method, Params, Tree
 from apiece.registry import FromZero, Passes, Positive, StepSize, TunedShare
 
@@ -72,32 +73,19 @@ def knn_per(
     """
     base = fed_avg(loss, steps=steps, epochs=epochs, lr=lr, batch=batch, server_lr=server_lr)
 
-    def see(params: Params, x: Tree) -> jax.Array:
-        below = getattr(model, "features", None)
-        seen = x if below is None else below(params, x)
-        return numbers(seen.reshape(len(seen), -1))
-
     def enroll(params: Params, x: Message, data: Data, key: Tree) -> Client:
         check_outputs(model, params, data)
         return base.enroll(params, x, data, key)
 
     def personal(client: Client, x: Message, data: Data, key: Tree) -> Memory:
-        if (rows := data.capacity) is None:
-            raise UserError("method 'knn_per' has to know how many examples a client may have: give Data its capacity")
-        most = min(rows, FULL_CHUNK)
-
-        def remember(c: Tree) -> tuple[jax.Array, jax.Array, jax.Array]:
-            some = whole(data, c * most, most)
-            return see(x, some.x), some.y, some.weight
-
-        chunks = lax.map(remember, jnp.arange(-(-rows // most)))
-        memory = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:rows], chunks)
+        remember = lambda some: (see(model, x, some.x), some.y, some.weight)
+        memory = map_rows(remember, data, rows_known(data, "knn_per"))
         features, labels, weight = memory
         return Memory(x, features, labels, weight, *(jnp.asarray(number, features.dtype) for number in (mix, scale)))
 
     def predict(apply: Apply, memory: Memory, x: Tree) -> jax.Array:
         outputs = apply(memory.params, x)
-        share, which = nearest(memory, see(memory.params, x), neighbours)
+        share, which = nearest(memory, see(model, memory.params, x), neighbours)
         labels = memory.labels[which]  # [batch, neighbours, ...]
         asked = (memory.weight > 0).any()  # who has no examples asks nobody
         mix = jnp.where(asked, memory.mix, 0).astype(outputs.dtype)

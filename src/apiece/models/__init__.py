@@ -7,7 +7,7 @@ from apiece.models.catalog import MODELS, named_model
 from apiece.models.cnn import Stage, cnn, cnn2, cnn2_valid, cnn3, cnn5, sensor_cnn
 from apiece.models.foreign import accept, from_equinox, from_flax, has_plain_convolution
 from apiece.models.model import Model, linear, mlp, quadratic, softmax
-from apiece.models.objective import Objective, objective
+from apiece.models.objective import Objective, brier, objective
 from apiece.models.pretrain import features, pretrained
 from apiece.models.resnet import resnet18
 from apiece.models.sequence import char_lstm, text_lstm, transformer
@@ -23,7 +23,7 @@ __all__ = [
     "MODELS", "named_model", "adapted",
     "accept", "from_equinox", "from_flax", "has_plain_convolution",
     "from_torch", "state_dict_of", "save_state_dict", "load_params",
-    "Objective", "objective", "features", "pretrained",
+    "Objective", "brier", "objective", "features", "pretrained",
 ]
 
 TORCH = ("from_torch", "state_dict_of", "save_state_dict", "load_params")

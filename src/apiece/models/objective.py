@@ -61,6 +61,25 @@ def objective(model: Model, task: str) -> Objective:
     return Objective(loss, outcomes, margins)
 
 
+def brier(model: Model) -> Objective:
+    """Classifiers trained by log loss and judged by the Brier score: the squared error of the predicted probabilities.
+
+    >>> from apiece.models import softmax
+    >>> model = softmax((2,), 4)
+    >>> batch = Batch(jnp.zeros((1, 2)), jnp.array([3]), jnp.ones(1))
+    >>> round(float(brier(model).outcomes(model.init(jax.random.key(0)), batch)[1][0]), 3)
+    0.75
+    """
+    log_loss = objective(model, "classification")
+
+    def outcomes(params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        logits = model.apply(params, batch.x)
+        right = jax.nn.one_hot(batch.y, logits.shape[-1], dtype=logits.dtype)
+        return _classification(logits, batch.y)[0], jnp.square(jax.nn.softmax(logits) - right).sum(axis=-1)
+
+    return Objective(log_loss.loss, outcomes, error="brier")
+
+
 def _classification(logits: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     # A one-hot product is faster than taking the label's entry, forward and backward.
     picked = jnp.sum(jax.nn.one_hot(y, logits.shape[-1], dtype=logits.dtype) * logits, axis=-1)

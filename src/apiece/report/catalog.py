@@ -19,6 +19,8 @@ from apiece.protocol import Loss, Params
 def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tuple[list[dict[str, Any]], str]:
     """(a row per method, or of one, and the model's name): what it is, keeps and sends, for a spec's model and data.
 
+    Of a method that does not fit them, `unfit` says why, and its costs are none.
+
     >>> rows, model = catalog()
     >>> model, rows[1]["name"], rows[1]["bytes_up"]
     ('softmax 64-10', 'fed_avg', 2600)
@@ -35,9 +37,12 @@ def catalog(values: dict[str, Any] | None = None, only: str | None = None) -> tu
     rows = []
     for name, options in chosen.items():
         text = inspect.getdoc(CATALOG.find(name)) or ""
-        spent = _costs(name, {}, federation.clients, model, loss, params, example, size)
+        try:
+            spent = _costs(name, {}, federation.clients, model, loss, params, example, size)._asdict() | {"unfit": None}
+        except UserError as error:
+            spent = dict.fromkeys(Costs._fields) | {"unfit": str(error)}
         rows.append({"name": name, "summary": text.partition("\n")[0], "text": text.split(">>>")[0].strip(),
-                     "options": options, **facts(text), **spent._asdict()})  # fmt: skip
+                     "options": options, **facts(text), **spent})  # fmt: skip
     return rows, model.name
 
 

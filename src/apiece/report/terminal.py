@@ -152,9 +152,11 @@ def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
     """The catalog: one line per method, what it sends and keeps for the given model."""
     table = _table(["method", "what it is", "down", "up", "kept"], left=2)
     for row in rows:
-        sizes = [_bytes(row[k]) for k in ("bytes_down", "bytes_up", "bytes_kept")]
+        sizes = ["-" if row["unfit"] else _bytes(row[k]) for k in ("bytes_down", "bytes_up", "bytes_kept")]
         table.add_row(row["name"], row["summary"], *sizes)
     note = f"\nbytes per visit of one client, for {model}; options: apiece methods NAME"
+    if any(row["unfit"] for row in rows):
+        note += "\n-: does not fit this model or these labels"
     return Group(table, Text(note, style="dim"))
 
 

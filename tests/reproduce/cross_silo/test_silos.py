@@ -8,7 +8,7 @@ import pytest
 from apiece.data import digits
 from apiece.data.splits import SPLITS
 from apiece.experiment import contest
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods import CATALOG
 from apiece.reproduce.cross_silo import hospitals
 from apiece.reproduce.cross_silo.rivals import IMPERSONAL, RIDGE, SHOWN, Sizes, rivals

@@ -8,7 +8,7 @@ import pytest
 from apiece.errors import UserError
 from apiece.experiment.contest import Rival, contest
 from apiece.experiment.judge import Outcome
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.reproduce.fedclup import ladder as ladder
 from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
 from apiece.reproduce.fedclup.images_runs import CASES, GRID, rivals_of

@@ -9,7 +9,7 @@ import pytest
 from apiece.data import digits
 from apiece.experiment import build as setup
 from apiece.experiment import contest
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import train
 from apiece.models import mlp
 from apiece.reproduce.ffgg.partial import as_long

@@ -8,7 +8,7 @@ import pytest
 from apiece.data import digits
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import arena, model_of
-from apiece.experiment.spec import ModelSpec
+from apiece.experiment.spec_tables import ModelSpec
 from apiece.methods import self_fl
 from apiece.protocol import Batch
 from apiece.reproduce.self_fl.accuracies import above

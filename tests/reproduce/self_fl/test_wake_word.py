@@ -7,7 +7,7 @@ import pytest
 from apiece.data.deal import from_rows
 from apiece.experiment.build import arena
 from apiece.experiment.contest import Rival, contest
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.models import objective, softmax
 from apiece.reproduce.self_fl.detectors import OWN, SHARED, WARM, Ground, false_accept_rates, margins_of, overall
 from apiece.reproduce.self_fl.speakers import Speakers, as_one, shuffled

@@ -11,7 +11,7 @@ from apiece.engines.costs import costs, visit_costs
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment.contest import steps
-from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.experiment.spec_tables import ModelSpec, TrainSpec
 from apiece.models import mlp
 from apiece.reproduce.tuned_averaging import last_layer
 from apiece.reproduce.tuned_averaging.last_layer_data import frozen, parted

@@ -10,7 +10,7 @@ from apiece.data import Federation
 from apiece.experiment import contest, measure
 from apiece.experiment.build import Arena, arena, model_of
 from apiece.experiment.contest import Result, Rival, Step
-from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.experiment.spec_tables import ModelSpec, TrainSpec
 
 
 class Silos(NamedTuple):

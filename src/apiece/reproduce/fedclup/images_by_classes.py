@@ -15,7 +15,7 @@ from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.score import Examples
 from apiece.experiment import build as setup
 from apiece.experiment.build import Arena
-from apiece.experiment.spec import ModelSpec
+from apiece.experiment.spec_tables import ModelSpec
 
 SHARES = (1 / 2, 1 / 6, 1 / 3)
 

@@ -7,7 +7,7 @@ import numpy as np
 from apiece.experiment.build import Arena
 from apiece.experiment.contest import Engines, Rival, Step, contest, errors
 from apiece.experiment.judge import Outcome
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
 from apiece.reproduce.fedclup.ladder import Accuracy
 from apiece.reproduce.fedclup.published import DEGREES, HIGH, LADDERS, LOW, MEDIUM, rung

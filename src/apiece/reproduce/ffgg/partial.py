@@ -28,7 +28,7 @@ from apiece.experiment import build as setup
 from apiece.experiment import contest
 from apiece.experiment.build import Arena
 from apiece.experiment.contest import Rival
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Watch
 from apiece.models import resnet18, transformer
 from apiece.report.figure import Figure, Line, Panel

@@ -20,7 +20,7 @@ from apiece.experiment import build as setup
 from apiece.experiment.build import Arena
 from apiece.experiment.contest import Result, Step
 from apiece.experiment.judge import Outcome, by_examples, judge
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import train
 from apiece.methods.fed_adam import adam_uncorrected
 from apiece.methods.fed_avg import fed_avg

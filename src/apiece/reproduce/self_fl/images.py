@@ -25,7 +25,7 @@ from apiece.evaluate import interval
 from apiece.experiment import contest as ground
 from apiece.experiment.build import Arena, arena, model_of
 from apiece.experiment.contest import Result, Rival
-from apiece.experiment.spec import ModelSpec, TrainSpec
+from apiece.experiment.spec_tables import ModelSpec, TrainSpec
 from apiece.experiment.train import Watch
 from apiece.methods.self_fl import Register
 from apiece.report.figure import Figure, Line, Panel

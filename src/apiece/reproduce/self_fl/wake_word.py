@@ -23,7 +23,7 @@ import numpy as np
 
 from apiece.experiment import contest as ground
 from apiece.experiment.contest import Result, Rival
-from apiece.experiment.spec import TrainSpec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Watch
 from apiece.report.figure import Figure, Line, Panel
 from apiece.reproduce.lines import newcomer_lines
