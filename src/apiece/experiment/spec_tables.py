@@ -132,7 +132,7 @@ class AttackSpec(SpecTable):
     """Some clients are Byzantine, in simulation."""
 
     name: str = Key(..., examples=["sign_flip"])
-    """The attack, a name of `apiece.wrap.attacks`."""
+    """The attack, a name of `apiece.wrap.ATTACKS`."""
     share: float = Key(0.0, ge=0, lt=1, examples=[0.2])
     """The share of clients that attack."""
     clients: list[ClientNumber] = Key([], examples=[[0, 3]])
