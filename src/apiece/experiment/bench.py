@@ -1,6 +1,7 @@
-"""A method on a federation, ready to be tried: its engines are made when first needed, and kept."""
+"""A method on a federation, ready to be tried: its engines are made when first needed, and their programs kept."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,55 +14,74 @@ from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec import TrainSpec
 from apiece.experiment.train import Curve, Tick, train
+from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Method
+from apiece.shelf import Shelf, frozen
 
-Engines = dict[tuple, Engine]  # by all that is compiled in
+ENGINES = Shelf(most=64)  # of this process, by all that is compiled in; without data, which would fill the memory
+_PREDICTS, _COMPILED = Shelf(most=256), Shelf(most=64)  # how clients of a method predict, and that as a program
 
 
 class Bench:
-    """What tuning, comparing and contests share: a setting is tried on validation, or trained and judged.
+    """What fitting, tuning, comparing and contests share: a setting is tried on validation, or trained and judged.
 
-    Options that are traced share one engine; others need one each.
+    Options that are traced share one engine; others need one each. What is compiled for one bench serves the next,
+    whatever its data, if they have the same shapes, and its model and loss are the same objects.
 
     Args:
         place: the federation. method: a name, or a factory. options: those that stand. plan: how a run goes.
-        engines: where engines are kept, to share them with benches on other data of the same shapes and with the same
-            objective; by default this bench's own.
     """
 
     def __init__(
-        self,
-        place: Arena,
-        method: str | Callable[..., Method],
-        options: Mapping[str, Any],
-        plan: TrainSpec,
-        engines: Engines | None = None,
+        self, place: Arena, method: str | Callable[..., Method], options: Mapping[str, Any], plan: TrainSpec
     ) -> None:
         self.method, self.options, self.plan = method, dict(options), plan
-        build, self.hyper = bind(method, place.objective.loss, self.options, None, place.population, place.model)
-        self._predict = build(self.hyper, 0).predict
+        loss, population, model = place.objective.loss, place.population, place.model
+        build, self.hyper = bind(method, loss, self.options, None, population, model)
+        self._of = (CATALOG.find(method), loss, model, population)
+        # How clients predict does not depend on traced options: whatever does is in their personal models.
+        self._predict = _PREDICTS.take((*self._of, self._fixed({})), lambda: build(self.hyper, 0).predict)
         self.place = place.judged_by(self._predict)
-        self._shared = {} if engines is None else engines
-        self._here: Engines = {}
+        self._here: dict[Any, Engine] = {}
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""
-        every, place = {**self.options, **options}, self.place
+        every, fixed = {**self.options, **options}, self._fixed(options)
         traced = {name: float(value) for name, value in every.items() if name in self.hyper}
-        hyper = self.hyper | traced
-        fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
-        sizes = place.sizes("train")
-        shapes = jax.tree.map(np.shape, (place.x, place.y)), int(sizes.max(initial=1)), len(sizes), place.population
-        key = (self.method, place.objective, repr((fixed, self.plan, shapes)))
+        try:
+            key = frozen(fixed)
+        except TypeError:  # a stranger's value that cannot be compared: what it says of itself must do
+            key = repr(fixed)
         if key not in self._here:
-            shared = self._shared.get(key)
-            if isinstance(shared, Simulation):  # made for other data: what was compiled serves again
-                made: Engine = shared.moved(place.x, place.y, place.offsets, place.splits)
-            else:
-                made = self._shared[key] = engine_of(place, self.method, every, self.plan)[0]
-            self._here[key] = made
-        return self._here[key], hyper
+            self._here[key] = self._made(every, fixed)
+        return self._here[key], self.hyper | traced
+
+    @property
+    def predict(self) -> Callable[..., Any]:
+        """(personal model, examples) -> what it says of them; compiled."""
+        predict, apply = self._predict, self.place.model.apply
+        return _COMPILED.take((predict, apply), lambda: jax.jit(partial(predict, apply)))
+
+    def _fixed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in {**self.options, **options}.items() if name not in self.hyper}
+
+    def _made(self, options: dict[str, Any], fixed: dict[str, Any]) -> Engine:
+        place, make = self.place, lambda: engine_of(self.place, self.method, options, self.plan)[0]
+        if self.plan.engine == "remote":  # cannot be moved
+            return make()
+
+        def programs() -> Simulation:
+            made = make()
+            assert isinstance(made, Simulation)
+            return made.without_data()
+
+        sizes = place.sizes("train")
+        shape = lambda leaf: (np.shape(leaf), leaf.dtype)
+        shapes = [*map(shape, jax.tree.leaves((place.x, place.y))), int(sizes.max(initial=1)), len(sizes)]
+        exact = jax.dtypes.canonicalize_dtype(np.float64)  # whether programs compute in float64
+        kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact), programs)
+        return kept.moved(place.x, place.y, place.offsets, place.splits)
 
     def look(
         self, options: Mapping[str, Any], seed: int, rounds: int | None = None, tick: Tick = lambda rounds: None
@@ -93,3 +113,16 @@ class Bench:
         judged, arrays = judge(engine, place, run)
         spent = {**(engine.costs(run) if costs else {}), "seconds": seconds}
         return engine, run, Outcome(judged, arrays, curve, spent)
+
+
+def compiled_in(plan: TrainSpec) -> dict[str, Any]:
+    """The parts of a plan that an engine is made of: not how often a run is looked at, and what is kept of it.
+
+    >>> compiled_in(TrainSpec(rounds=5)) == compiled_in(TrainSpec(rounds=7))
+    True
+    >>> decay = dict(schedule="linear", schedule_options={"end": 0.1})
+    >>> compiled_in(TrainSpec(rounds=5, **decay)) == compiled_in(TrainSpec(rounds=7, **decay))
+    False
+    """
+    idle = {"evaluate_clients", "newcomer_examples", "checkpoint_seconds", "models_gb"}
+    return plan.model_dump(exclude=idle if plan.schedule != "constant" else {*idle, "rounds"})

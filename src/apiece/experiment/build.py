@@ -27,9 +27,12 @@ from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.protocol import Method, apply_model
+from apiece.shelf import Shelf
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust
 from apiece.wrap.attacks import attack as attack_named
 
+_PREDICTED = Shelf(most=64)  # programs are compiled for a function: the same one again compiles nothing
+_OUTPUTS = Shelf(most=64)
 AUTO = {"classification": "softmax", "regression": "linear", "custom": "quadratic", "next_character": "char_lstm"}
 
 
@@ -111,7 +114,8 @@ class Arena(NamedTuple):
         if predict is apply_model:
             return self
         if not self.own_outcomes:
-            judge = objective(self.model._replace(apply=partial(predict, self.model.apply)), self.federation.task)
+            apply = _PREDICTED.take((predict, self.model.apply), lambda: partial(predict, self.model.apply))
+            judge = objective(self.model._replace(apply=apply), self.federation.task)
             # Parameters are trained by the model's own loss, however clients predict.
             return self._replace(objective=judge._replace(loss=self.objective.loss))
         raise UserError(
@@ -160,8 +164,9 @@ def _check_outputs(model: Model, federation: Federation) -> None:
     if federation.task == "custom":
         return
     example = jax.ShapeDtypeStruct((2, *federation.train.x.shape[1:]), federation.train.x.dtype)
+    shape = lambda: jax.eval_shape(lambda x: model.apply(model.init(jax.random.key(0)), x), example).shape[1:]
     try:
-        given = jax.eval_shape(lambda x: model.apply(model.init(jax.random.key(0)), x), example).shape[1:]
+        given = _OUTPUTS.take((model, example), shape)
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{model.name} does not take examples of shape {example.shape[1:]}: {error}") from None
     classes = (len(federation.classes),) if federation.classes else ()

@@ -12,7 +12,7 @@ import numpy as np
 from apiece.engines.engine import RunState
 from apiece.evaluate import interval, per_client
 from apiece.experiment import measure
-from apiece.experiment.bench import Bench, Engines
+from apiece.experiment.bench import Bench
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
@@ -74,7 +74,6 @@ def contest(
     after: After | None = None,
     deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
-    engines: Engines | None = None,
     tune_on: TuneOn | None = None,
     costs: bool = True,
 ) -> dict[str, Result]:
@@ -89,16 +88,13 @@ def contest(
         deals: the same clients with other training and validation rows, as many of each (see `redeal`); what was
             chosen is trained on each from the first seed.
         step: told what goes on (see `steps`).
-        engines: where compiled engines are kept, to share them with contests on other data of the same shapes and
-            with the same objective; empty at first.
         tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
         costs: count bytes and gradients; with many client sizes and a method that depends on them this takes long.
     """
     found: dict[str, Result] = {}
     chosen: dict[str, dict[str, Any]] = {}
-    engines = {} if engines is None else engines
     for name, rival in rivals.items():
-        bench = Bench(place, rival.method, rival.options, plan, engines)
+        bench = Bench(place, rival.method, rival.options, plan)
         tried = []
         for point in rival.points if len(rival.points) > 1 else []:
             step(f"{name}: tuning")

@@ -1,7 +1,6 @@
 """One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import measure
+from apiece.experiment.bench import Bench
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec import ModelSpec, make_spec
 from apiece.experiment.train import Curve, train
@@ -29,12 +29,9 @@ class Fit:
     (1, (2, 10))
     """
 
-    def __init__(
-        self, engine: Engine, place: setup.Arena, run: RunState, curve: Curve, costs: dict[str, float]
-    ) -> None:
-        self.engine, self.place, self.run, self.curve, self.costs = engine, place, run, curve, costs
-        predict = engine.build(run.hyper, run.round).predict
-        self._predict = jax.jit(partial(predict, place.model.apply))
+    def __init__(self, engine: Engine, bench: Bench, run: RunState, curve: Curve, costs: dict[str, float]) -> None:
+        self.engine, self.place, self.run, self.curve, self.costs = engine, bench.place, run, curve, costs
+        self._predict = bench.predict
 
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
@@ -103,11 +100,14 @@ def fit(
     federation = federation or setup.federation_of(make_spec({}).data)
     plan = make_spec({"train": {"rounds": rounds, **how}, "seeds": [seed]}, "fit").train
     objective = objective or getattr(model, "objective", None)  # a torch module brings its own loss
-    model = (
-        setup.model_of(ModelSpec(), federation) if model is None else accept(model, jnp.asarray(federation.train.x[:1]))
-    )
-    place = setup.arena(federation, model, objective)
-    engine, hyper = setup.engine_of(place, method, options or {}, plan)
-    place = place.judged_by(engine.build(hyper, 0).predict)
-    run, curve, seconds = train(engine, place, hyper, seed, plan, tick=watch)
-    return Fit(engine, place, run, curve, {**engine.costs(run), "seconds": seconds})
+    model = setup.model_of(ModelSpec(), federation) if model is None else accept(model, _blank_example(federation))
+    bench = Bench(setup.arena(federation, model, objective), method, options or {}, plan)
+    engine, hyper = bench.engine({})
+    run, curve, seconds = train(engine, bench.place, hyper, seed, plan, tick=watch)
+    return Fit(engine, bench, run, curve, {**engine.costs(run), "seconds": seconds})
+
+
+def _blank_example(federation: Federation) -> jax.Array:
+    """An example for shapes, which says nothing about anybody: every party can make the same initial model."""
+    rows = federation.train.x[:1]
+    return jnp.zeros(rows.shape, jax.dtypes.canonicalize_dtype(rows.dtype))

@@ -75,7 +75,9 @@ class Asynchronous(Simulation):
         self.arrivals, self.block = arrivals, block
         self.replies = arrivals.in_flight()
         self._itineraries: dict[int, Itinerary] = {}
-        self._flight_shapes: Flight | None = None
+
+    def _compile(self) -> None:
+        super()._compile()
         self._block = jax.jit(self._run_block, donate_argnames=("rows", "flight"))
 
     @property
@@ -98,9 +100,7 @@ class Asynchronous(Simulation):
             return Flight(work.reply, (client, jnp.zeros((), bool)), work.kept)
 
         blank = lambda leaf: np.zeros((self.replies + 1, *leaf.shape), leaf.dtype)  # and a spare one
-        if self._flight_shapes is None:  # the same for all settings and seeds
-            self._flight_shapes = jax.eval_shape(flight)
-        empty = jax.tree.map(blank, self._flight_shapes)
+        empty = jax.tree.map(blank, self._shapes("flight", lambda: jax.eval_shape(flight)))
         if not self._commits(method):
             empty = empty._replace(latest=np.full(self.population + 1, -1, np.int32))
         return dataclasses.replace(run, flight=on_devices(empty, self.mesh))

@@ -17,6 +17,7 @@ import numpy as np
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
 from apiece.engines.contact import Build, Visit, key_of, keys, mix_rows, model_in_use, model_shapes, settle, visit
+from apiece.engines.costs import Costs
 from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word, join_outcomes
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.score import Examples, score_models
@@ -78,7 +79,13 @@ class Simulation(Engine):
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.memories = 0 if stateless else self.population
         self._mixed: tuple[bytes, Simulation] | None = None
-        self._model_shapes: Personal | None = None
+        self._compile()
+
+    def _compile(self) -> None:
+        """Programs to be compiled when first called, and shapes to be traced when first asked for: of this object."""
+        self._known_shapes: dict[str, Tree] = {}  # the same for all settings and seeds
+        self._visit_costs: dict[tuple, Costs] = {}
+        self._open = jax.jit(self._open_server)
         self._personal = jax.jit(self._personal_models)
         self._answers = jax.jit(self._answer_all, static_argnames=("answer", "capacity"))
 
@@ -104,8 +111,7 @@ class Simulation(Engine):
 
     def moved(self, x: Tree, y: Tree, offsets: np.ndarray, held_out: Mapping[str, tuple] | None = None) -> "Simulation":
         """This engine on other data, whose training part has the same shapes: what was compiled serves again."""
-        other = copy.copy(self)
-        other._mixed = None
+        other = self._elsewhere()
         other.train = self.examples(x, y, offsets)
         if held_out is not None:
             other.held_out = {part: self.examples(*arrays) for part, arrays in held_out.items()}
@@ -118,15 +124,27 @@ class Simulation(Engine):
             )
         return other
 
+    def without_data(self) -> "Simulation":
+        """What is worth keeping of this engine: its programs, and the shapes of data that it can be `moved` to."""
+        shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        other = self._elsewhere()
+        x, y = jax.tree.map(shape, (self.train.x, self.train.y))
+        other.train, other.held_out = Examples(x, y, self.train.starts, self.train.sizes), {}
+        other._compile()  # programs hold the engine they are of
+        return other
+
+    def _elsewhere(self) -> "Simulation":
+        other = copy.copy(self)
+        other._mixed = None
+        return other
+
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> RunState:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""
         streams, hyper = keys(seed), dict(hyper or {})
         params = on_devices(init(streams.model), self.mesh)
-        method = self.build(hyper, 0)
-        server = on_devices(method.init(params, streams.server), self.mesh)
-        return RunState(
-            seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
-        )
+        server = on_devices(self._open(hyper, params, streams.server), self.mesh)
+        rows = blank_rows(self._state_shapes(hyper, params, server), self.memories)
+        return RunState(seed, hyper, 0, params, server, rows, np.zeros(self.population, bool))
 
     def take_in(self, values: Tree) -> Tree:
         """Values from a file where this engine keeps a server's state: on its devices."""
@@ -254,16 +272,24 @@ class Simulation(Engine):
 
     def model_shapes(self, run: RunState) -> Personal:
         """The shapes of one client's personal model: the same for all settings and seeds."""
-        if self._model_shapes is None:
-            method = self.build(run.hyper, run.round)
-            self._model_shapes = model_shapes(method, run.params, self.example, self.train.capacity)
-        return self._model_shapes
+        method = lambda: self.build(run.hyper, run.round)
+        made = lambda: model_shapes(method(), run.params, self.example, self.train.capacity)
+        return self._shapes("model", made)
 
-    def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
-        """Zeros for everybody's state."""
-        data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
-        state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
-        return blank_rows(state, self.memories)
+    def _state_shapes(self, hyper: dict[str, float], params: Params, server: Tree) -> Tree:
+        """The shapes of one client's state."""
+
+        def state() -> Tree:
+            method = self.build(hyper, 0)
+            data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
+            return method.enroll(params, method.message(server, 0), data, jax.random.key(0))
+
+        return self._shapes("state", lambda: jax.eval_shape(state))
+
+    def _shapes(self, what: str, trace: Callable[[], Tree]) -> Tree:
+        if what not in self._known_shapes:
+            self._known_shapes[what] = trace()
+        return self._known_shapes[what]
 
     def _personal_groups(
         self, run: RunState, ids: np.ndarray, group: int, most: int | None = None
@@ -281,6 +307,9 @@ class Simulation(Engine):
             yield self._personal(rows, padded(place, group), self._stage(run), self.visits(run)), who
 
     # The compiled programs.
+
+    def _open_server(self, hyper: dict[str, Any], params: Params, stream: Any) -> Tree:
+        return self.build(hyper, 0).init(params, stream)
 
     def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> Visit:
         """The visits of this device's clients; those not `present` are not run."""

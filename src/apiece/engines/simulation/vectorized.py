@@ -60,6 +60,9 @@ class Vectorized(Simulation):
         self.faults = faults or Faults()
         self.block = block
         self.places = round_up(self.participation.places(self.population), self.mesh.size)
+
+    def _compile(self) -> None:
+        super()._compile()
         self._block = jax.jit(self._run_block, donate_argnames="rows")
 
     @property
