@@ -30,7 +30,8 @@ def compiled():
 
 
 PAIR = SimpleNamespace(
-    init=lambda key, x: {"w": jnp.zeros((10, x.shape[1]))}, apply=lambda params, x: x.astype(jnp.float32) @ params["w"].T
+    init=lambda key, x: {"w": jnp.zeros((10, x.shape[1]))},
+    apply=lambda params, x: x.astype(jnp.float32) @ params["w"].T,
 )
 
 

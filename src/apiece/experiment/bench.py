@@ -1,6 +1,6 @@
 """A method on a federation, ready to be tried: its engines are made when first needed, and their programs kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ import numpy as np
 
 from apiece.engines.engine import Engine, RunState
 from apiece.engines.simulation.base import Simulation
+from apiece.engines.simulation.together import runs_at_once
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.train import Curve, Tick, train
+from apiece.experiment.train import Curve, Tick, train, train_together
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Method
@@ -83,15 +85,68 @@ class Bench:
         kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact), programs)
         return kept.moved(place.x, place.y, place.offsets, place.splits)
 
-    def look(
-        self, options: Mapping[str, Any], seed: int, rounds: int | None = None, tick: Tick = lambda rounds: None
-    ) -> tuple[Engine, RunState, Curve]:
-        """(engine, run, curve of one point) of a setting after so many rounds, by validation alone."""
-        engine, hyper = self.engine(options)
+    def looks(
+        self,
+        settings: Sequence[Mapping[str, Any]],
+        seed: int,
+        rounds: int | None = None,
+        *,
+        done: int = 0,
+        tick: Tick = lambda rounds: None,
+    ) -> Iterator[tuple[Engine, RunState, Curve]]:
+        """(engine, run, curve of one point) of each setting after so many rounds, by validation alone; in their order.
+
+        The first `done` of them are left out; the others have the same numbers as if they were not.
+        """
         last = rounds or self.plan.rounds
         plan = self.plan.model_copy(update={"rounds": last, "evaluate_every": last})
-        run, curve, _ = train(engine, self.place, hyper, seed, plan, tick=tick)
-        return engine, run, curve
+        early: dict[int, tuple[Engine, RunState, Curve]] = {}
+        trials = [(options, seed) for options in settings]
+        for which, engine, run, curve, _ in self.runs(trials, plan, done=done, tick=tick):
+            early[which] = (engine, run, curve)
+            while done in early:
+                yield early.pop(done)
+                done += 1
+
+    def runs(
+        self,
+        trials: Sequence[tuple[Mapping[str, Any], int]],
+        plan: TrainSpec | None = None,
+        *,
+        done: int = 0,
+        tick: Tick = lambda rounds: None,
+    ) -> Iterator[tuple[int, Engine, RunState, Curve, float]]:
+        """(which, engine, run, curve, seconds) of every trial (options, seed) but the first `done`, in any order.
+
+        Those of one seed that differ in traced options are done in one program, several at a time, where that is
+        faster (`engines.simulation.together`).
+        """
+        plan = plan or self.plan
+        alike: dict[tuple[int, int], tuple[Engine, int, list]] = {}
+        for which, (options, seed) in enumerate(trials):
+            engine, hyper = self.engine(options)
+            alike.setdefault((id(engine), seed), (engine, seed, []))[2].append((which, hyper))
+        for engine, seed, members in alike.values():
+            start = engine.start(self.place.model.init, seed, members[0][1])
+            width = runs_at_once(engine, start, len(members), plan.rounds * len(trials))
+            for first in range(0, len(members), width):
+                some = members[first : first + width]
+                new = [which >= done for which, _ in some]
+                if not any(new):
+                    continue
+                # All of a program's runs are done again, so that those that count are in the same company as before.
+                hypers = [hyper for _, hyper in some]
+                found = self._trained(engine, hypers, seed, plan, width, tick=tick, ticks=new)
+                for (which, _), is_new, result in zip(some, new, found, strict=True):
+                    if is_new:
+                        yield which, engine, *result
+
+    def _trained(
+        self, engine: Engine, hypers: list, seed: int, plan: TrainSpec, width: int, *, tick: Tick, ticks: list[bool]
+    ) -> list[tuple[RunState, Curve, float]]:
+        if width > 1 and isinstance(engine, Vectorized):
+            return train_together(engine, self.place, hypers, seed, plan, width, tick=tick, ticks=ticks)
+        return [train(engine, self.place, hyper, seed, plan, tick=tick) for hyper in hypers]
 
     def trial(
         self,

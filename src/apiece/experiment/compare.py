@@ -151,9 +151,11 @@ def _tuned(spec: Spec, bench: Bench, path: Path, progress: "_Progress") -> list[
         progress.skip(spec.tune)
         return [{"options": points[0], "validation_loss": None}]
     progress.skip(len(tried))
-    for point in points[len(tried) :]:
-        progress.say(f"{bench.method}: tuning {len(tried) + 1} of {len(points)}")
-        _, _, curve = bench.look(point, spec.seeds[0], tick=progress.tick)
+    done = len(tried)
+    progress.say(f"{bench.method}: tuning {done + 1} of {len(points)}")
+    looks = bench.looks(points, spec.seeds[0], done=done, tick=progress.tick)
+    for point, (_, _, curve) in zip(points[done:], looks, strict=True):
+        progress.say(f"{bench.method}: tuning {min(len(tried) + 2, len(points))} of {len(points)}")
         tried.append(files.as_plain({"options": point, "validation_loss": curve[-1]["validation_loss"]}))
         files.write_json(path, tried)
     return tried

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apiece.engines.engine import RunState
+from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import interval, per_client
 from apiece.experiment import measure
 from apiece.experiment.bench import Bench
@@ -17,7 +17,7 @@ from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
 from apiece.experiment.spec import TrainSpec
-from apiece.experiment.train import Watch
+from apiece.experiment.train import Curve, Watch
 from apiece.protocol import Method
 
 Step = Callable[[str], None]  # told what is done now
@@ -96,9 +96,10 @@ def contest(
     for name, rival in rivals.items():
         bench = Bench(place, rival.method, rival.options, plan)
         tried = []
-        for point in rival.points if len(rival.points) > 1 else []:
+        points = rival.points if len(rival.points) > 1 else []
+        for point, look in zip(points, bench.looks(points, seeds[0], tune_rounds), strict=True):
             step(f"{name}: tuning")
-            tried.append((point, *_validation(bench, point, seeds[0], tune_rounds, tune_on)))
+            tried.append((point, *_validation(*look, tune_on)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
         options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
@@ -139,11 +140,8 @@ def counter(watch: Watch, total: int) -> Step:
     return lambda what: watch(what, next(count), total)
 
 
-def _validation(
-    bench: Bench, options: dict[str, Any], seed: int, rounds: int | None, tune_on: TuneOn | None
-) -> tuple[float, float]:
-    """(loss, error) after so many rounds."""
-    engine, run, curve = bench.look(options, seed, rounds)
+def _validation(engine: Engine, run: RunState, curve: Curve, tune_on: TuneOn | None) -> tuple[float, float]:
+    """(loss, error) to choose by."""
     if tune_on is not None:
         return tune_on(engine, run)
     return curve[-1]["validation_loss"], curve[-1]["validation_error"]

@@ -95,16 +95,30 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
+    bench = open_bench(method, model, federation, rounds, [seed], objective, options or {}, how)
+    engine, hyper = bench.engine({})
+    run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
+    return Fit(engine, bench, run, curve, {**engine.costs(run), "seconds": seconds})
+
+
+def open_bench(
+    method: str | Callable[..., Method],
+    model: Any,
+    federation: Federation | None,
+    rounds: int,
+    seeds: list[int],
+    objective: Objective | None,
+    options: dict[str, Any],
+    how: dict[str, Any],
+) -> Bench:
+    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here."""
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
-    plan = make_spec({"train": {"rounds": rounds, **how}, "seeds": [seed]}, "fit").train
+    plan = make_spec({"train": {"rounds": rounds, **how}, "seeds": seeds}, "fit").train
     objective = objective or getattr(model, "objective", None)  # a torch module brings its own loss
     model = setup.model_of(ModelSpec(), federation) if model is None else accept(model, _blank_example(federation))
-    bench = Bench(setup.arena(federation, model, objective), method, options or {}, plan)
-    engine, hyper = bench.engine({})
-    run, curve, seconds = train(engine, bench.place, hyper, seed, plan, tick=watch)
-    return Fit(engine, bench, run, curve, {**engine.costs(run), "seconds": seconds})
+    return Bench(setup.arena(federation, model, objective), method, options, plan)
 
 
 def _blank_example(federation: Federation) -> jax.Array:

@@ -252,13 +252,13 @@ class Simulation(Engine):
             return steps
         return max(1, min(steps, rows // width))
 
-    def _lent(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
+    def lend(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
         """(rows, known) of the clients that a block touches, for the device."""
         return jax.tree.map(lambda leaf: lend_rows(leaf, touched, count), run.rows), lend_rows(
             run.known, touched, count
         )
 
-    def _commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
+    def commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
         """What the block made of them, back among everybody's."""
         if not self.stateless:
             jax.tree.map(lambda leaf, new: commit_rows(leaf, touched, new), run.rows, rows)
@@ -318,11 +318,11 @@ class Simulation(Engine):
         def one(c: dict) -> Visit:
             old = tree.take(rows, c["slots"])
             work = visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
-            return work._replace(kept=()) if self._commits(method) else work  # nobody will ask for it
+            return work._replace(kept=()) if self.commits_at_once(method) else work  # nobody will ask for it
 
         return each(one, who, who["present"], self.sequential)
 
-    def _commits(self, method: Method) -> bool:
+    def commits_at_once(self, method: Method) -> bool:
         """Whether every reply counts, so that states can be committed at once."""
         return self.stateless or (self.all_count and method.merge_counted is None)
 
@@ -333,7 +333,7 @@ class Simulation(Engine):
         if self.stateless:
             return rows, known
         after, knows = work.after, jnp.ones(len(slots), bool)
-        if not self._commits(method):
+        if not self.commits_at_once(method):
             one = functools.partial(settle, method)
             after, knows = jax.vmap(one)(counted, known[slots], tree.take(rows, slots), work)
         return tree.put(rows, slots, after), known.at[slots].set(knows).at[-1].set(False)
