@@ -74,8 +74,8 @@ def sweep(
 ) -> Sweep:
     """Train a method with every combination of a grid of options, from every seed.
 
-    Nothing is compiled twice, and settings of small models that differ in fractions (`lr`, `lam`) are trained several
-    at a time; the numbers are those of `fit`, to six digits of a linear model's.
+    Nothing is compiled twice, and settings of a small linear model that differ in fractions (`lr`, `lam`) are trained
+    several at a time; the numbers are then those of `fit` to six digits.
 
     Args:
         method: a name of the catalog, or a factory. grid: option -> values to try. options: those that stand.
