@@ -34,7 +34,7 @@ def runs_at_once(engine: Engine, run: RunState, wanted: int, rounds: int) -> int
     """
     if not isinstance(engine, Vectorized) or wanted < 2 or rounds * engine.places < WORTH:
         return 1
-    # Of a network, the layers above the first have inputs of their own in each run: nothing is shared, and rounding grows.
+    # The upper layers of a network have inputs of their own in each run: nothing is shared, and rounding grows.
     layers = sum(leaf.ndim > 1 for leaf in jax.tree.leaves(run.params))
     most = min(MOST, MODELS // max(tree.size_in_bytes(run.params), 1)) if layers < 2 else 0
     exact = jax.dtypes.canonicalize_dtype(np.float64)  # stacked options are of this kind, and must not widen a model
