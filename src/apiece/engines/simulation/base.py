@@ -25,7 +25,9 @@ from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_m
 from apiece.errors import UserError
 from apiece.protocol import Data, Message, Method, Params, Personal, Question, Tree
 
-GROUP = 64  # clients whose models are made by one call, if these are small
+GROUP = 64  # clients whose models are made by one call, if these are not large
+MORE = 1024  # clients, at most, if what the call makes is small
+SMALL = 16 << 20  # bytes of it
 MODES = ("auto", "sequential", "vmap")
 
 
@@ -266,9 +268,11 @@ class Simulation(Engine):
 
     def _group(self, run: RunState, group: int | None) -> int:
         """How many clients' models are made at once: a fixed number, as it is a shape of the compiled program."""
-        model = tree.size_in_bytes(self.model_shapes(run))
-        size = bytes_of_a_row(run.rows) + model
-        return round_up(group or how_many(size, GROUP), self.mesh.size)
+        size = bytes_of_a_row(run.rows) + tree.size_in_bytes(self.model_shapes(run))
+        numbers = 3 * 4 * max((split.capacity for split in self.held_out.values()), default=0)  # of each example judged
+        # One by one, more clients in a call take no more memory at work, and a call has a price of its own.
+        more = min(how_many(size, MORE), len(self.sizes), SMALL // max(size + numbers, 1)) if self.sequential else 0
+        return round_up(group or max(how_many(size, GROUP), more), self.mesh.size)
 
     def model_shapes(self, run: RunState) -> Personal:
         """The shapes of one client's personal model: the same for all settings and seeds."""

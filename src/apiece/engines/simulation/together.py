@@ -24,7 +24,7 @@ from apiece.engines.states import AT_ONCE, bytes_of_a_row
 # What `python -m benchmarks jobs` supports: see the page of benchmarks.
 MOST = 32  # runs in one program
 MODELS = 160 << 10  # bytes of their models: more, and the steps of one run fill a core by themselves
-WORTH = 10_000  # visits, below which compiling one more program takes longer than it saves
+WORTH = 20_000  # visits, below which compiling one more program takes longer than it saves
 
 
 def runs_at_once(engine: Engine, run: RunState, wanted: int, rounds: int) -> int:
