@@ -99,7 +99,8 @@ def sweep(
     bench = open_bench(method, model, federation, rounds, which, objective, options or {}, how)
     trials = [(point, seed) for point in points for seed in which]
     rows: list[dict[str, Any]] = [{} for _ in trials]
-    for at, engine, run, _, seconds in bench.runs(trials, tick=watch):
+    plan = bench.plan.model_copy(update={"evaluate_every": rounds})  # only the end counts: nobody looks on the way
+    for at, engine, run, _, seconds in bench.runs(trials, plan, tick=watch):
         point, seed = trials[at]
         _, arrays = judge(engine, bench.place, run)
         found = {

@@ -24,8 +24,9 @@ from jax.sharding import PartitionSpec as P
 from apiece import tree
 from apiece.engines.contact import Build, Keys, Visit, keys, settle, visit
 from apiece.engines.engine import RunState
-from apiece.engines.simulation.base import Simulation, Stage, round_up, touched_rows
+from apiece.engines.simulation.base import Simulation, Stage
 from apiece.engines.simulation.division import divided, on_devices
+from apiece.engines.simulation.rows import round_up, touched_rows
 from apiece.engines.world.arrivals import Arrivals, Journal
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Method, Params, Tree, merge_replies

@@ -16,10 +16,11 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, mix_rows, model_in_use, model_shapes, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
 from apiece.engines.costs import Costs
 from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_word, join_outcomes
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
+from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
 from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
 from apiece.errors import UserError
@@ -372,42 +373,3 @@ class Simulation(Engine):
         if "wave" in c:  # who starts again from the same version of the server must not repeat its draws
             key = jnp.where(c["wave"] > 0, jax.random.fold_in(key, c["wave"]), key)
         return method.message(stage.server, c["ids"]), data, key
-
-
-def round_up(count: int, multiple: int) -> int:
-    """The least multiple that is at least `count`.
-
-    >>> round_up(5, 4)
-    8
-    """
-    return -(-count // multiple) * multiple
-
-
-def padded(columns: Tree, length: int) -> Tree:
-    """Columns of one length, filled up with zeros (a client of size 0 is not run)."""
-    fill = lambda leaf: np.concatenate([leaf, np.zeros((length - len(leaf), *leaf.shape[1:]), leaf.dtype)])
-    return jax.tree.map(fill, columns)
-
-
-def mixed(offsets: np.ndarray, who: np.ndarray) -> np.ndarray:
-    """Row numbers in their order, but for the rows of these clients, which are mixed, each client's among themselves.
-
-    >>> mixed(np.array([0, 2, 6]), np.array([1])).tolist()
-    [0, 1, 3, 4, 2, 5]
-    """
-    order = np.arange(offsets[-1])
-    for i in who:
-        order[offsets[i] : offsets[i + 1]] = offsets[i] + mix_rows(int(i), int(offsets[i + 1] - offsets[i]))
-    return order
-
-
-def touched_rows(ids: np.ndarray, everybody: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(whose rows a block needs, and at which of them each id is); `everybody`: all, each at its own number.
-
-    >>> [part.tolist() for part in touched_rows(np.array([[7, 3], [3, 9]]), False)]
-    [[3, 7, 9], [[1, 0], [0, 2]]]
-    """
-    if everybody:
-        return np.arange(ids.max() + 1), ids
-    touched, at = np.unique(ids, return_inverse=True)
-    return touched, at.reshape(ids.shape)

@@ -18,8 +18,9 @@ from jax.sharding import PartitionSpec as P
 from apiece import tree
 from apiece.engines.contact import Build, Keys, keys
 from apiece.engines.engine import RunState
-from apiece.engines.simulation.base import Simulation, Stage, round_up, touched_rows
+from apiece.engines.simulation.base import Simulation, Stage
 from apiece.engines.simulation.division import divided
+from apiece.engines.simulation.rows import round_up, touched_rows
 from apiece.engines.world.cohort import Participation
 from apiece.engines.world.faults import Faults
 from apiece.protocol import Cohort, Tree, merge_replies
