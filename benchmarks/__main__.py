@@ -12,7 +12,7 @@ from typing import Any
 
 from apiece.machine import count_cores
 
-from . import deep, memory, methods, scale, speed
+from . import deep, jobs, memory, methods, scale, speed
 
 
 def machine() -> dict[str, Any]:
@@ -30,10 +30,11 @@ def machine() -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (speed, deep, methods, scale, memory):
+    for module in (speed, deep, methods, scale, memory, jobs):
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
-        command.add_argument("--repeats", type=int, default=5, help="timed repeats of a system; the median counts")
+        often = getattr(module, "REPEATS", 5)
+        command.add_argument("--repeats", type=int, default=often, help="timed repeats of a system; the median counts")
         command.add_argument("--seconds", type=float, default=5.0, help="at most so long a system (fewer rounds then)")
         form = command.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON document on stdout")

@@ -13,7 +13,7 @@ FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.glob("apiece/**/
 # Bottom to top, a layer a line; within a line, left to right. A part of the package (a module, or a folder as a whole)
 # may import itself and what stands before it, nothing after it. `__init__` is the package's own: its public names.
 ORDER = [
-    *("errors", "machine", "jax_private", "own", "registry", "protocol", "tree", "split", "files"),
+    *("errors", "machine", "jax_private", "own", "registry", "shelf", "protocol", "tree", "split", "files"),
     *("theory", "aggregate", "client", "estimate", "wrap", "methods"),
     *("data", "models", "engines", "evaluate", "testing"),
     *("experiment", "report", "reproduce"),

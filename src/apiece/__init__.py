@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from apiece.errors import UserError
     from apiece.experiment.compare import compare, resume
     from apiece.experiment.fit import fit
+    from apiece.experiment.sweep import sweep
     from apiece.methods import CATALOG
     from apiece.protocol import Batch, Cohort, Data, Method
     from apiece.wrap import fine_tuned
@@ -56,6 +57,7 @@ _HOME = {
     "fit": "apiece.experiment",
     "remember_compiled": "apiece.engines.devices",
     "resume": "apiece.experiment",
+    "sweep": "apiece.experiment",
     "use_all_cores": "apiece.engines.devices",
 }
 _MODULES = ("aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment", "methods",
@@ -63,7 +65,7 @@ _MODULES = ("aggregate", "client", "data", "engines", "errors", "estimate", "eva
 
 # fmt: off
 __all__ = [
-    "fit", "compare", "resume",
+    "fit", "sweep", "compare", "resume",
     "Federation", "CATALOG", "fine_tuned", "UserError",
     "Method", "Data", "Batch", "Cohort",
     "remember_compiled", "use_all_cores",

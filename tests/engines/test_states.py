@@ -113,5 +113,6 @@ def test_few_models_are_made_at_a_time_when_they_are_large(monkeypatch):
     monkeypatch.setattr(states, "AT_ONCE", 4 * size)
     assert widths() == [4, 4, 1]
     assert engine._at_once(run, 10, width=1) == 8 and engine._at_once(run, 10, width=9) == 10
-    monkeypatch.setattr(simulation, "GROUP", 2)
+    for most in ("GROUP", "MORE"):
+        monkeypatch.setattr(simulation, most, 2)
     assert widths() == [2, 2, 2, 2, 1]

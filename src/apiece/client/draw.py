@@ -30,21 +30,22 @@ def shuffler(key: Tree, size: Tree) -> Callable[[Tree, jax.Array], jax.Array]:
     """
     seeds = jax.random.bits(key, (2, SHUFFLE_ROUNDS), jnp.uint32)
     size = jnp.asarray(size, jnp.uint32)
+    return lambda order, position: _shuffled(seeds, size, jnp.asarray(order, jnp.uint32), position)
 
-    def shuffle(order: Tree, position: jax.Array) -> jax.Array:
-        words = _hash(seeds + jnp.asarray(order, jnp.uint32) * jnp.uint32(0x9E3779B9))
-        offsets, coins = words[0] % size, words[1]
 
-        def meet(x: jax.Array, round: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            offset, coin = round
-            partner = offset + size - x
-            partner = jnp.where(partner >= size, partner - size, partner)
-            return jnp.where(_hash(jnp.maximum(x, partner) ^ coin) >> 31, partner, x), None
+@jax.jit  # traced once for all methods, and written once into each program
+def _shuffled(seeds: jax.Array, size: jax.Array, order: jax.Array, position: jax.Array) -> jax.Array:
+    words = _hash(seeds + order * jnp.uint32(0x9E3779B9))
+    offsets, coins = words[0] % size, words[1]
 
-        x = position.astype(jnp.uint32)
-        return lax.scan(meet, x, (offsets, coins), unroll=ROUNDS_A_TURN)[0].astype(jnp.int32)
+    def meet(x: jax.Array, round: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        offset, coin = round
+        partner = offset + size - x
+        partner = jnp.where(partner >= size, partner - size, partner)
+        return jnp.where(_hash(jnp.maximum(x, partner) ^ coin) >> 31, partner, x), None
 
-    return shuffle
+    x = position.astype(jnp.uint32)
+    return lax.scan(meet, x, (offsets, coins), unroll=ROUNDS_A_TURN)[0].astype(jnp.int32)
 
 
 def _hash(word: jax.Array) -> jax.Array:

@@ -1,6 +1,7 @@
 """What a method costs, read off its traced functions: bytes from shapes, gradient evaluations from the program."""
 
-import functools
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,8 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.descend import GRADIENT_MARK
-from apiece.protocol import Data, Method, Params
+from apiece.engines.contact import Build
+from apiece.protocol import Client, Data, Message, Method, Params, Tree
 
 
 class Costs(NamedTuple):
@@ -32,33 +34,55 @@ def costs(method: Method, params: Params, example: tuple, size: int) -> Costs:
     >>> costs(ditto(loss, steps=5), jnp.zeros(()), (jnp.zeros((1, 2)), jnp.zeros(1)), size=40)
     Costs(bytes_down=4, bytes_up=4, bytes_kept=4, gradients=10, gradients_personal=0)
     """
-    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
-    key = jax.random.key(0)
-    server = jax.eval_shape(method.init, params, key)
-    message = jax.eval_shape(method.message, server, np.int32(0))
+    return _costs(lambda hyper: method, {}, params, example, size)
+
+
+def _costs(
+    build: Callable[[dict[str, Any]], Method], hyper: dict[str, float], params: Params, example: tuple, size: int
+) -> Costs:
+    """The same with the options traced, as an engine traces them: what comes out holds for all of their values."""
+    shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    x, y = jax.tree.map(shape, example)
     # The size is a plain number here, so that loops over the client's data have a known length.
-    enroll = lambda m, x, y: method.enroll(params, m, Data(x, y, 0, size, size), key)
-    client = jax.eval_shape(enroll, message, x, y)
-    local = lambda c, m, x, y: method.local(c, m, Data(x, y, 0, size, size), key)
-    personal = lambda c, m, x, y: method.personal(c, m, Data(x, y, 0, size, size), key)
-    reply = jax.eval_shape(local, client, message, x, y)[1]
-    return Costs(
-        tree.size_in_bytes(message),
-        tree.size_in_bytes(reply),
-        tree.size_in_bytes(client),
-        gradients_in(jax.make_jaxpr(local)(client, message, x, y).jaxpr),
-        gradients_in(jax.make_jaxpr(personal)(client, message, x, y).jaxpr),
-    )
+    data = lambda x, y: Data(x, y, 0, size, size)
+    key = jax.random.key(0)
+
+    def arrive(hyper: dict[str, Any], params: Params, x: Tree, y: Tree) -> tuple[Message, Client]:
+        method = build(hyper)
+        message = method.message(method.init(params, key), np.int32(0))
+        return message, method.enroll(params, message, data(x, y), key)
+
+    local = lambda hyper, client, message, x, y: build(hyper).local(client, message, data(x, y), key)
+    personal = lambda hyper, client, message, x, y: build(hyper).personal(client, message, data(x, y), key)
+    message, client = jax.eval_shape(arrive, hyper, params, x, y)
+    working, (_, reply) = jax.make_jaxpr(local, return_shape=True)(hyper, client, message, x, y)
+    using = jax.make_jaxpr(personal)(hyper, client, message, x, y)
+    down, up, kept = (tree.size_in_bytes(each) for each in (message, reply, client))
+    return Costs(down, up, kept, gradients_in(working.jaxpr), gradients_in(using.jaxpr))
 
 
-def visit_costs(method: Method, params: Params, example: tuple, sizes: np.ndarray) -> dict[int, Costs]:
-    """The costs of a visit by client size; sizes between two that cost the same cost that, too."""
+def visit_costs(
+    build: Build, hyper: dict[str, float], params: Params, example: tuple, sizes: np.ndarray, known: dict[tuple, Costs]
+) -> dict[int, Costs]:
+    """The costs of a visit by client size; sizes between two that cost the same cost that, too.
+
+    `known`: what was found before, for the same method on examples of the same shapes; it is added to.
+    """
     every = np.unique(sizes)
-    of = functools.cache(lambda at: costs(method, params, example, int(every[at])))
+
+    def of(at: int) -> Costs:
+        size = int(every[at])
+        found = _found(known, (size,), lambda hyper: build(hyper, 0), hyper, params, example, size)
+        if not math.isnan(found.gradients + found.gradients_personal):
+            return found
+        # A number of steps may be made from the options: then it is known for their values alone, or not even for them.
+        values = (size, *sorted(hyper.items()))
+        return _found(known, values, lambda none: build(hyper, 0), {}, params, example, size)
+
     found: dict[int, Costs] = {}
 
     def fill(first: int, last: int) -> None:
-        if of(first) == of(last) or last - first < 2:
+        if repr(of(first)) == repr(of(last)) or last - first < 2:  # as text: not a number is then like itself
             for at in range(first, last + 1):
                 found[int(every[at])] = of(at if at == last else first)
         else:
@@ -67,6 +91,12 @@ def visit_costs(method: Method, params: Params, example: tuple, sizes: np.ndarra
 
     fill(0, len(every) - 1)
     return found
+
+
+def _found(known: dict[tuple, Costs], key: tuple, *what: Any) -> Costs:
+    if key not in known:
+        known[key] = _costs(*what)
+    return known[key]
 
 
 def gradients_in(program: Any) -> float:

@@ -142,13 +142,10 @@ class Engine(abc.ABC):
         }
 
     def visit_costs(self, run: RunState) -> dict[int, Costs]:
-        """What a visit costs, by client size; traced once for the same options."""
-        known: dict[tuple, dict[int, Costs]] = self.__dict__.setdefault("_visit_costs", {})
-        options = tuple(sorted(run.hyper.items()))
-        if options not in known:
-            method = self.build(run.hyper, 0)
-            known[options] = visit_costs(method, run.params, self.example, self.sizes[: self.population])
-        return known[options]
+        """What a visit costs, by client size; traced once for all options where it does not depend on them."""
+        known: dict[tuple, Costs] = self.__dict__.setdefault("_visit_costs", {})
+        sizes = self.sizes[: self.population]
+        return visit_costs(self.build, run.hyper, run.params, self.example, sizes, known)
 
     def save(self, run: RunState, path: Path, about: dict[str, Any]) -> None:
         """The run in one file, states of clients that have none left out, with a description."""

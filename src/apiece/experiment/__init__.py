@@ -5,6 +5,7 @@ from apiece.experiment.fit import Fit, fit
 from apiece.experiment.folder import RunFolder, read_record
 from apiece.experiment.record import Record
 from apiece.experiment.spec import Spec, make_spec, read_values
+from apiece.experiment.sweep import Sweep, sweep
 
-__all__ = ["Comparison", "Fit", "Record", "RunFolder", "Spec", "compare", "fit", "make_spec", "read_record",
-           "read_values", "resume", "run_spec"]  # fmt: skip
+__all__ = ["Comparison", "Fit", "Record", "RunFolder", "Spec", "Sweep", "compare", "fit", "make_spec", "read_record",
+           "read_values", "resume", "run_spec", "sweep"]  # fmt: skip

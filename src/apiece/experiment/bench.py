@@ -1,6 +1,7 @@
-"""A method on a federation, ready to be tried: its engines are made when first needed, and kept."""
+"""A method on a federation, ready to be tried: its engines are made when first needed, and their programs kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,69 +10,143 @@ import numpy as np
 
 from apiece.engines.engine import Engine, RunState
 from apiece.engines.simulation.base import Simulation
+from apiece.engines.simulation.together import runs_at_once
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve, Tick, train
+from apiece.experiment.train import Curve, Tick, train, train_together
+from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Method
+from apiece.shelf import Shelf, frozen
 
-Engines = dict[tuple, Engine]  # by all that is compiled in
+ENGINES = Shelf(most=64)  # of this process, by all that is compiled in; without data, which would fill the memory
+_PREDICTS, _COMPILED = Shelf(most=256), Shelf(most=64)  # how clients of a method predict, and that as a program
 
 
 class Bench:
-    """What tuning, comparing and contests share: a setting is tried on validation, or trained and judged.
+    """What fitting, tuning, comparing and contests share: a setting is tried on validation, or trained and judged.
 
-    Options that are traced share one engine; others need one each.
+    Options that are traced share one engine; others need one each. What is compiled for one bench serves the next,
+    whatever its data, if they have the same shapes, and its model and loss are the same objects.
 
     Args:
         place: the federation. method: a name, or a factory. options: those that stand. plan: how a run goes.
-        engines: where engines are kept, to share them with benches on other data of the same shapes and with the same
-            objective; by default this bench's own.
     """
 
     def __init__(
-        self,
-        place: Arena,
-        method: str | Callable[..., Method],
-        options: Mapping[str, Any],
-        plan: TrainSpec,
-        engines: Engines | None = None,
+        self, place: Arena, method: str | Callable[..., Method], options: Mapping[str, Any], plan: TrainSpec
     ) -> None:
         self.method, self.options, self.plan = method, dict(options), plan
-        build, self.hyper = bind(method, place.objective.loss, self.options, None, place.population, place.model)
-        self._predict = build(self.hyper, 0).predict
+        loss, population, model = place.objective.loss, place.population, place.model
+        build, self.hyper = bind(method, loss, self.options, None, population, model)
+        self._of = (CATALOG.find(method), loss, model, population)
+        # How clients predict does not depend on traced options: whatever does is in their personal models.
+        self._predict = _PREDICTS.take((*self._of, self._fixed({})), lambda: build(self.hyper, 0).predict)
         self.place = place.judged_by(self._predict)
-        self._shared = {} if engines is None else engines
-        self._here: Engines = {}
+        self._here: dict[Any, Engine] = {}
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""
-        every, place = {**self.options, **options}, self.place
+        every, fixed = {**self.options, **options}, self._fixed(options)
         traced = {name: float(value) for name, value in every.items() if name in self.hyper}
-        hyper = self.hyper | traced
-        fixed = sorted((name, repr(value)) for name, value in every.items() if name not in hyper)
-        sizes = place.sizes("train")
-        shapes = jax.tree.map(np.shape, (place.x, place.y)), int(sizes.max(initial=1)), len(sizes), place.population
-        key = (self.method, place.objective, repr((fixed, self.plan, shapes)))
+        try:
+            key = frozen(fixed)
+        except TypeError:  # a stranger's value that cannot be compared: what it says of itself must do
+            key = repr(fixed)
         if key not in self._here:
-            shared = self._shared.get(key)
-            if isinstance(shared, Simulation):  # made for other data: what was compiled serves again
-                made: Engine = shared.moved(place.x, place.y, place.offsets, place.splits)
-            else:
-                made = self._shared[key] = engine_of(place, self.method, every, self.plan)[0]
-            self._here[key] = made
-        return self._here[key], hyper
+            self._here[key] = self._made(every, fixed)
+        return self._here[key], self.hyper | traced
 
-    def look(
-        self, options: Mapping[str, Any], seed: int, rounds: int | None = None, tick: Tick = lambda rounds: None
-    ) -> tuple[Engine, RunState, Curve]:
-        """(engine, run, curve of one point) of a setting after so many rounds, by validation alone."""
-        engine, hyper = self.engine(options)
+    @property
+    def predict(self) -> Callable[..., Any]:
+        """(personal model, examples) -> what it says of them; compiled."""
+        predict, apply = self._predict, self.place.model.apply
+        return _COMPILED.take((predict, apply), lambda: jax.jit(partial(predict, apply)))
+
+    def _fixed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in {**self.options, **options}.items() if name not in self.hyper}
+
+    def _made(self, options: dict[str, Any], fixed: dict[str, Any]) -> Engine:
+        place, make = self.place, lambda: engine_of(self.place, self.method, options, self.plan)[0]
+        if self.plan.engine == "remote":  # cannot be moved
+            return make()
+
+        def programs() -> Simulation:
+            made = make()
+            assert isinstance(made, Simulation)
+            return made.without_data()
+
+        sizes = place.sizes("train")
+        shape = lambda leaf: (np.shape(leaf), leaf.dtype)
+        shapes = [*map(shape, jax.tree.leaves((place.x, place.y))), int(sizes.max(initial=1)), len(sizes)]
+        exact = jax.dtypes.canonicalize_dtype(np.float64)  # whether programs compute in float64
+        kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact), programs)
+        return kept.moved(place.x, place.y, place.offsets, place.splits)
+
+    def looks(
+        self,
+        settings: Sequence[Mapping[str, Any]],
+        seed: int,
+        rounds: int | None = None,
+        *,
+        done: int = 0,
+        tick: Tick = lambda rounds: None,
+    ) -> Iterator[tuple[Engine, RunState, Curve]]:
+        """(engine, run, curve of one point) of each setting after so many rounds, by validation alone; in their order.
+
+        The first `done` of them are left out; the others have the same numbers as if they were not.
+        """
         last = rounds or self.plan.rounds
         plan = self.plan.model_copy(update={"rounds": last, "evaluate_every": last})
-        run, curve, _ = train(engine, self.place, hyper, seed, plan, tick=tick)
-        return engine, run, curve
+        early: dict[int, tuple[Engine, RunState, Curve]] = {}
+        trials = [(options, seed) for options in settings]
+        for which, engine, run, curve, _ in self.runs(trials, plan, done=done, tick=tick):
+            early[which] = (engine, run, curve)
+            while done in early:
+                yield early.pop(done)
+                done += 1
+
+    def runs(
+        self,
+        trials: Sequence[tuple[Mapping[str, Any], int]],
+        plan: TrainSpec | None = None,
+        *,
+        done: int = 0,
+        tick: Tick = lambda rounds: None,
+    ) -> Iterator[tuple[int, Engine, RunState, Curve, float]]:
+        """(which, engine, run, curve, seconds) of every trial (options, seed) but the first `done`, in any order.
+
+        Those of one seed that differ in traced options are done in one program, several at a time, where that is
+        faster (`engines.simulation.together`).
+        """
+        plan = plan or self.plan
+        alike: dict[tuple[int, int], tuple[Engine, int, list]] = {}
+        for which, (options, seed) in enumerate(trials):
+            engine, hyper = self.engine(options)
+            alike.setdefault((id(engine), seed), (engine, seed, []))[2].append((which, hyper))
+        for engine, seed, members in alike.values():
+            start = engine.start(self.place.model.init, seed, members[0][1])
+            width = runs_at_once(engine, start, len(members), plan.rounds * len(trials))
+            for first in range(0, len(members), width):
+                some = members[first : first + width]
+                new = [which >= done for which, _ in some]
+                if not any(new):
+                    continue
+                # All of a program's runs are done again, so that those that count are in the same company as before.
+                hypers = [hyper for _, hyper in some]
+                found = self._trained(engine, hypers, seed, plan, width, tick=tick, ticks=new)
+                for (which, _), is_new, result in zip(some, new, found, strict=True):
+                    if is_new:
+                        yield which, engine, *result
+
+    def _trained(
+        self, engine: Engine, hypers: list, seed: int, plan: TrainSpec, width: int, *, tick: Tick, ticks: list[bool]
+    ) -> list[tuple[RunState, Curve, float]]:
+        if width > 1 and isinstance(engine, Vectorized):
+            return train_together(engine, self.place, hypers, seed, plan, width, tick=tick, ticks=ticks)
+        return [train(engine, self.place, hyper, seed, plan, tick=tick) for hyper in hypers]
 
     def trial(
         self,
@@ -93,3 +168,16 @@ class Bench:
         judged, arrays = judge(engine, place, run)
         spent = {**(engine.costs(run) if costs else {}), "seconds": seconds}
         return engine, run, Outcome(judged, arrays, curve, spent)
+
+
+def compiled_in(plan: TrainSpec) -> dict[str, Any]:
+    """The parts of a plan that an engine is made of: not how often a run is looked at, and what is kept of it.
+
+    >>> compiled_in(TrainSpec(rounds=5)) == compiled_in(TrainSpec(rounds=7))
+    True
+    >>> decay = dict(schedule="linear", schedule_options={"end": 0.1})
+    >>> compiled_in(TrainSpec(rounds=5, **decay)) == compiled_in(TrainSpec(rounds=7, **decay))
+    False
+    """
+    idle = {"evaluate_clients", "newcomer_examples", "checkpoint_seconds", "models_gb"}
+    return plan.model_dump(exclude=idle if plan.schedule != "constant" else {*idle, "rounds"})

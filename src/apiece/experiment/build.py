@@ -34,9 +34,12 @@ from apiece.models.foreign import adopt
 from apiece.models.outputs import check_outputs
 from apiece.own import import_thing
 from apiece.protocol import Method, apply_model
+from apiece.shelf import Shelf
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
 from apiece.wrap.attacks import attack as attack_named
 
+_PREDICTED = Shelf(most=64)  # programs are compiled for a function: the same one again compiles nothing
+_OUTPUTS, _ADAPTED, _OBJECTIVES = Shelf(most=64), Shelf(most=64), Shelf(most=64)
 AUTO = {"classification": "softmax", "regression": "linear", "custom": "quadratic", "next_character": "char_lstm"}
 
 
@@ -76,11 +79,14 @@ def model_of(spec: ModelSpec, federation: Federation) -> Model:
 
 def model_and_objective(spec: ModelSpec, federation: Federation) -> tuple[Model, Objective | None]:
     """The model and, if that is one's own (the spec's, or one that the model brings along), its objective."""
-    example = jnp.asarray(federation.train.x[:1])
+    # For shapes: it says nothing about anybody, so that every party can make the same initial model.
+    rows = federation.train.x[:1]
+    example = jnp.zeros(rows.shape, jax.dtypes.canonicalize_dtype(rows.dtype))
     model, brought = adopt(_made(spec, federation), example)
     own = import_thing(spec.objective, "objective") if isinstance(spec.objective, str) else spec.objective
     if callable(own) and not isinstance(own, Objective):
-        own = own(model)
+        make = own
+        own = _OBJECTIVES.take((make, model), lambda: make(model))
     if own is not None and not isinstance(own, Objective):
         raise UserError(f"model.objective is an apiece.models.Objective, or a function of the model that makes one, "
                         f"not {own!r}")  # fmt: skip
@@ -88,7 +94,8 @@ def model_and_objective(spec: ModelSpec, federation: Federation) -> tuple[Model,
         if own is not None or brought is not None:
             raise UserError("model.adapter changes what the model computes, and an objective of one's own does not "
                             "know of that; leave one of them out")  # fmt: skip
-        model = adapted(model, spec.adapter.rank, spec.adapter.where)
+        wanted = (model, spec.adapter.rank, spec.adapter.where)
+        model = _ADAPTED.take(wanted, lambda: adapted(*wanted))
     return model, own or brought
 
 
@@ -158,7 +165,7 @@ class Arena(NamedTuple):
         if predict is apply_model:
             return self
         if not self.own_outcomes:
-            apply = partial(predict, self.model.apply)
+            apply = _PREDICTED.take((predict, self.model.apply), lambda: partial(predict, self.model.apply))
             judge = objective(self.model._replace(apply=apply), self.federation.task)
             # Parameters are trained by the model's own loss, however clients predict.
             return self._replace(objective=judge._replace(loss=self.objective.loss), outputs=_outputs(apply))
@@ -169,7 +176,7 @@ class Arena(NamedTuple):
 
 
 def _outputs(apply: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda personal, batch: (apply(personal, batch.x),)
+    return _OUTPUTS.take(apply, lambda: lambda personal, batch: (apply(personal, batch.x),))
 
 
 def arena(

@@ -187,9 +187,11 @@ def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progr
         progress.skip(_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
     progress.skip(len(tried))
-    for point in points[len(tried) :]:
-        progress.say(f"{row.name}: tuning {len(tried) + 1} of {len(points)}")
-        _, _, curve = bench.look(point, spec.seeds[0], tick=progress.tick)
+    done = len(tried)
+    progress.say(f"{row.name}: tuning {done + 1} of {len(points)}")
+    looks = bench.looks(points, spec.seeds[0], done=done, tick=progress.tick)
+    for point, (_, _, curve) in zip(points[done:], looks, strict=True):
+        progress.say(f"{row.name}: tuning {min(len(tried) + 2, len(points))} of {len(points)}")
         last = {key: value for key, value in curve[-1].items() if key in ("validation_loss", wanted)}
         tried.append(files.as_plain({"options": point, **last}))
         files.write_json(path, tried)

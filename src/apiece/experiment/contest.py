@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apiece.engines.engine import RunState
+from apiece.engines.engine import Engine, RunState
 from apiece.evaluate import interval, per_client
 from apiece.experiment import measure
-from apiece.experiment.bench import Bench, Engines
+from apiece.experiment.bench import Bench
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Watch
+from apiece.experiment.train import Curve, Watch
 from apiece.protocol import Method
 
 Step = Callable[[str], None]  # told what is done now
@@ -74,7 +74,6 @@ def contest(
     after: After | None = None,
     deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
-    engines: Engines | None = None,
     tune_on: TuneOn | None = None,
     costs: bool = True,
 ) -> dict[str, Result]:
@@ -89,20 +88,18 @@ def contest(
         deals: the same clients with other training and validation rows, as many of each (see `redeal`); what was
             chosen is trained on each from the first seed.
         step: told what goes on (see `steps`).
-        engines: where compiled engines are kept, to share them with contests on other data of the same shapes and
-            with the same objective; empty at first.
         tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
         costs: count bytes and gradients; with many client sizes and a method that depends on them this takes long.
     """
     found: dict[str, Result] = {}
     chosen: dict[str, dict[str, Any]] = {}
-    engines = {} if engines is None else engines
     for name, rival in rivals.items():
-        bench = Bench(place, rival.method, rival.options, plan, engines)
+        bench = Bench(place, rival.method, rival.options, plan)
         tried = []
-        for point in rival.points if len(rival.points) > 1 else []:
+        points = rival.points if len(rival.points) > 1 else []
+        for point, look in zip(points, bench.looks(points, seeds[0], tune_rounds), strict=True):
             step(f"{name}: tuning")
-            tried.append((point, *_validation(bench, point, seeds[0], tune_rounds, tune_on)))
+            tried.append((point, *_validation(*look, tune_on)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
         options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
@@ -143,11 +140,8 @@ def counter(watch: Watch, total: int) -> Step:
     return lambda what: watch(what, next(count), total)
 
 
-def _validation(
-    bench: Bench, options: dict[str, Any], seed: int, rounds: int | None, tune_on: TuneOn | None
-) -> tuple[float, float]:
-    """(loss, error) after so many rounds."""
-    engine, run, curve = bench.look(options, seed, rounds)
+def _validation(engine: Engine, run: RunState, curve: Curve, tune_on: TuneOn | None) -> tuple[float, float]:
+    """(loss, error) to choose by."""
     if tune_on is not None:
         return tune_on(engine, run)
     return curve[-1]["validation_loss"], curve[-1]["validation_error"]

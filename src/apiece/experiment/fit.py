@@ -1,7 +1,6 @@
 """One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import measure
+from apiece.experiment.bench import Bench
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import make_spec
@@ -29,12 +29,9 @@ class Fit:
     (1, (2, 10))
     """
 
-    def __init__(
-        self, engine: Engine, place: setup.Arena, run: RunState, curve: Curve, costs: dict[str, float]
-    ) -> None:
-        self.engine, self.place, self.run, self.curve, self.costs = engine, place, run, curve, costs
-        predict = engine.build(run.hyper, run.round).predict
-        self._predict = jax.jit(partial(predict, place.model.apply))
+    def __init__(self, engine: Engine, bench: Bench, run: RunState, curve: Curve, costs: dict[str, float]) -> None:
+        self.engine, self.place, self.run, self.curve, self.costs = engine, bench.place, run, curve, costs
+        self._predict = bench.predict
 
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
@@ -102,16 +99,29 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
+    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how)
+    engine, hyper = bench.engine({})
+    run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
+    return Fit(engine, bench, run, curve, {**engine.costs(run), "seconds": seconds})
+
+
+def open_bench(
+    method: str | Callable[..., Method],
+    model: Any,
+    federation: Federation | None,
+    rounds: int,
+    seeds: list[int],
+    objective: Any,
+    metrics: Mapping[str, Any] | None,
+    options: dict[str, Any],
+    how: dict[str, Any],
+) -> Bench:
+    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here."""
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
     wanted = {"name": "auto" if model is None else model, "objective": objective}
-    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": [seed], "metrics": dict(metrics or {})}
+    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": seeds, "metrics": dict(metrics or {})}
     spec = make_spec(given, "fit")
-    plan = spec.train
     made = setup.model_and_objective(spec.model, federation)
-    place = setup.arena(federation, *made, metrics=metrics_of(spec.metrics))
-    engine, hyper = setup.engine_of(place, method, options or {}, plan)
-    place = place.judged_by(engine.build(hyper, 0).predict)
-    run, curve, seconds = train(engine, place, hyper, seed, plan, tick=watch)
-    return Fit(engine, place, run, curve, {**engine.costs(run), "seconds": seconds})
+    return Bench(setup.arena(federation, *made, metrics=metrics_of(spec.metrics)), method, options, spec.train)

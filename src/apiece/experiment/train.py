@@ -1,7 +1,7 @@
 """Train a method with one seed: look at validation now and then, and keep going after a crash."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from apiece.engines.engine import Engine, RunState
+from apiece.engines.simulation.together import advance_together
+from apiece.engines.simulation.vectorized import Vectorized
 from apiece.evaluate import per_client
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import finite, metric_values, sample
@@ -58,6 +60,35 @@ def train(
             saved = time.monotonic()
             saving = saved - began
     return run, curve, seconds
+
+
+def train_together(
+    engine: Vectorized,
+    place: Arena,
+    settings: Sequence[dict[str, float]],
+    seed: int,
+    plan: TrainSpec,
+    width: int,
+    *,
+    tick: Tick = lambda rounds: None,
+    ticks: Sequence[bool] = (),
+) -> list[tuple[RunState, Curve, float]]:
+    """The same of several settings of traced options, at most `width` of them, in one program for that many.
+
+    `ticks`: of which of them `tick` is told; of all, if nothing is said.
+    """
+    runs = [engine.start(place.model.init, seed, hyper) for hyper in settings]
+    curves: list[Curve] = [[] for _ in runs]
+    watched, seconds = sample(place.population, plan.evaluate_clients), 0.0
+    while runs[0].round < plan.rounds:
+        began, before = time.monotonic(), runs[0].round
+        runs = advance_together(engine, runs, min(plan.evaluate_every, plan.rounds - before), width)
+        raise_failures()
+        seconds += (time.monotonic() - began) / len(runs)
+        for run, curve, told in zip(runs, curves, ticks or [True] * len(runs), strict=True):
+            curve.append(_look(engine, run, place, watched, seconds))
+            tick(run.round - before if told else 0)
+    return [(run, curve, seconds) for run, curve in zip(runs, curves, strict=True)]
 
 
 def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float) -> dict[str, Any]:

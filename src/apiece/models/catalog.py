@@ -10,6 +10,7 @@ from apiece.models.model import Model, linear, mlp, quadratic, softmax
 from apiece.models.resnet import resnet18
 from apiece.models.sequence import char_lstm, text_lstm, transformer
 from apiece.registry import Registry
+from apiece.shelf import Shelf
 
 MODELS = Registry("model", group="apiece.models", positional=2, given=("every", "length"), values="typed").add(
     linear=linear,
@@ -26,6 +27,9 @@ MODELS = Registry("model", group="apiece.models", positional=2, given=("every", 
     text_lstm=text_lstm,
     transformer=transformer,
 )
+
+
+_MADE = Shelf(most=64)  # programs are compiled for a model: the same one again compiles nothing
 
 
 class Use(NamedTuple):
@@ -71,6 +75,8 @@ def named_model(
 ) -> Model:
     """The model of a name for examples of a shape; `tokens` different ones, and targets at `every` place or one.
 
+    Asked for again with the same measures and options, it is the same model.
+
     >>> named_model("cnn2", "classification", (28, 28), 10, options={"width": 16}).name
     'cnn 16-32, 1568-512-10'
     """
@@ -85,8 +91,17 @@ def named_model(
     measures = {"every": every, "length": shape[0]} if use.examples == "tokens" else {}
     given = {key: value for key, value in measures.items() if MODELS.takes(name, key)}
     # A custom task has no outputs: its examples are the losses themselves.
-    first = (shape[0],) if task == "custom" else (tokens if use.examples == "tokens" else shape, outputs)
-    return MODELS.make(name, options or {}, *first[: _asked_for(name)], **given)
+    every_size: tuple[Any, ...] = (
+        (shape[0],)
+        if task == "custom"
+        else (
+            tokens if use.examples == "tokens" else shape,
+            outputs,
+        )
+    )
+    first = every_size[: _asked_for(name)]
+    key = (MODELS.find(name), options or {}, first, given)
+    return _MADE.take(key, lambda: MODELS.make(name, options or {}, *first, **given))
 
 
 def _asked_for(model: str | Callable[..., Any]) -> int:

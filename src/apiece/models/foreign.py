@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 from apiece.errors import UserError
 from apiece.models.model import Model
 from apiece.models.objective import Objective
 from apiece.models.swap import swapped
 from apiece.protocol import Batch, Loss, Params
+from apiece.shelf import Shelf
 from apiece.split import path_name
 
 CLIFF = (
@@ -25,10 +27,14 @@ CLIFF = (
 )
 
 
+_ACCEPTED = Shelf(most=16)  # programs are compiled for a model: the same module again compiles nothing
+
+
 def accept(candidate: Any, example: jax.Array) -> Model:
     """A `Model` from anything with `init` and `apply`: ours, a Flax module, a pair written by hand; or a torch module.
 
-    `init` may take a key, or a key and a batch of examples (as Flax does).
+    `init` may take a key, or a key and a batch of examples (as Flax does). The same object again, with the same
+    example, is the same model.
 
     >>> import jax.numpy as jnp
     >>> from types import SimpleNamespace
@@ -52,15 +58,20 @@ def adopt(candidate: Any, example: jax.Array) -> tuple[Model, Objective | None]:
 def _accept(candidate: Any, example: jax.Array) -> Model:
     if isinstance(candidate, Model):
         return candidate
-    linen = sys.modules.get("flax.linen")
-    if linen is not None and isinstance(candidate, linen.Module):
-        return from_flax(candidate, example)
     if not (callable(getattr(candidate, "init", None)) and callable(getattr(candidate, "apply", None))):
         raise UserError(
             f"a model needs two functions, init and apply; {type(candidate).__name__} has not. "
             "Give apiece.models.softmax(...), a Flax module, or any object with init(key) and apply(params, x); "
             "for others there are apiece.models.from_flax and from_equinox."
         )
+    key = (candidate.init, candidate.apply, np.asarray(example))
+    return _ACCEPTED.take(key, lambda: _accepted(candidate, example))
+
+
+def _accepted(candidate: Any, example: jax.Array) -> Model:
+    linen = sys.modules.get("flax.linen")
+    if linen is not None and isinstance(candidate, linen.Module):
+        return from_flax(candidate, example)
     kinds = [p.kind for p in inspect.signature(candidate.init).parameters.values()]
     positional = sum(k in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in kinds)
     wants_example = positional > 1 or inspect.Parameter.VAR_POSITIONAL in kinds

@@ -9,6 +9,9 @@ import jax.numpy as jnp
 from apiece.errors import UserError, suggest
 from apiece.models.model import Model
 from apiece.protocol import Batch, Params
+from apiece.shelf import Shelf
+
+_MADE = Shelf(most=64)  # programs are compiled for an objective: the same one again compiles nothing
 
 
 class Objective(NamedTuple):
@@ -33,6 +36,8 @@ class Objective(NamedTuple):
 def objective(model: Model, task: str) -> Objective:
     """The objective of a task: log loss for "classification", half the squared error for "regression".
 
+    Of the same model and task it is the same objective, so that what was compiled for it serves again.
+
     For "next_character" (or classification) with y [batch, length], an example's loss is the mean over its places, its
     error the share of wrong ones; places where y is -1 do not count.
 
@@ -46,8 +51,10 @@ def objective(model: Model, task: str) -> Objective:
     """
     if task not in _PER_EXAMPLE:
         raise UserError(f"unknown task '{task}'; {suggest(task, _PER_EXAMPLE)}")
-    judge = _PER_EXAMPLE[task]
+    return _MADE.take((model, task), lambda: _objective(model, _PER_EXAMPLE[task]))
 
+
+def _objective(model: Model, judge: Callable[[Any, jax.Array], tuple[jax.Array, jax.Array]]) -> Objective:
     def outcomes(params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
         return judge(model.apply(params, batch.x), batch.y)
 

@@ -15,7 +15,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.methods import ditto, fed_avg, local, scaffold
-from apiece.models import linear, objective, quadratic
+from apiece.models import linear, objective, quadratic, softmax
 
 SIZES = np.array([1, 3, 7, 20, 2, 9])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
@@ -311,3 +311,17 @@ def test_an_unknown_word_is_refused_with_the_nearest_one(wrong):
     build = lambda hyper, round: fed_avg(objective(linear((1,)), "regression").loss)
     with pytest.raises(UserError, match="did you mean"):
         Vectorized(build, np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.array([0, 1]), **wrong)
+
+
+def test_small_clients_are_judged_in_one_call_with_the_numbers_of_several():
+    rng, clients = np.random.default_rng(0), 130
+    x, y = rng.normal(size=(2 * clients, 3)).astype(np.float32), rng.integers(0, 2, 2 * clients).astype(np.int32)
+    offsets, model = 2 * np.arange(clients + 1), softmax((3,), 2)
+    judge = objective(model, "classification")
+    build = lambda hyper, round: local(judge.loss, steps=1, batch=0)
+    engine = Vectorized(build, x, y, offsets, held_out={"test": (x, y, offsets)})
+    run, who = engine.advance(engine.start(model.init, 0), 1), np.arange(clients)
+    models = [len(who) for _, who in engine.personal_groups(run, who)]
+    assert models == [clients]
+    whole, parts = (engine.outcomes(run, who, judge.outcomes, ("test",), group=group)["test"] for group in (None, 64))
+    np.testing.assert_array_equal(whole, parts)

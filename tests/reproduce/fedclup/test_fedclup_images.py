@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from apiece.errors import UserError
+from apiece.experiment.bench import ENGINES, Bench
 from apiece.experiment.contest import Rival, contest
 from apiece.experiment.judge import Outcome
 from apiece.experiment.spec_tables import TrainSpec
@@ -44,15 +45,19 @@ def twice(folder):
         "mild": Rival("fed_clup", dict(steps=4, lam=0.1), dict(lr=(0.1, 1e-6))),
         "strong": Rival("fed_clup", dict(steps=4, lam=2.0), like="mild"),
     }
-    pool = {}
-    play = lambda place, rivals, pool: contest(place, rivals, PLAN, (3,), after=on_all_classes(place), engines=pool)
-    new = {"mild": rivals["mild"]}
-    return here, play(here, rivals, pool), play(there, rivals, pool), play(there, new, {}), pool
+    play = lambda place, rivals: contest(place, rivals, PLAN, (3,), after=on_all_classes(place))
+    ENGINES.clear()
+    first, moved, count = play(here, rivals), play(there, rivals), len(ENGINES)
+    ENGINES.clear()
+    fresh = play(there, {"mild": rivals["mild"]})
+    engine, _ = Bench(here, "fed_clup", dict(steps=4, lam=0.1), PLAN).engine({"lr": 0.1})
+    assert len(ENGINES) == 1, "which served all rivals of that method"
+    return here, first, moved, fresh, count, engine
 
 
 def test_rivals_and_cuts_share_engines_and_an_engine_that_moved_finds_what_a_new_one_finds(twice):
-    *_, moved, fresh, pool = twice
-    assert len(pool) == 2, "one for each method, though two rivals and two cuts use fed_clup's"
+    *_, moved, fresh, count, _ = twice
+    assert count == 2, "one for each method, though two rivals and two cuts use fed_clup's"
     for name, result in fresh.items():
         assert result.options == moved[name].options
         np.testing.assert_array_equal(result.after[0], moved[name].after[0])
@@ -61,8 +66,7 @@ def test_rivals_and_cuts_share_engines_and_an_engine_that_moved_finds_what_a_new
 
 
 def test_an_engine_does_not_move_to_data_of_other_shapes(twice):
-    here, *_, pool = twice
-    engine = next(iter(pool.values()))
+    here, *_, engine = twice
     with pytest.raises(UserError, match="make a new engine"):
         engine.moved(here.x[:-1], here.y[:-1], here.offsets)
 
@@ -74,10 +78,8 @@ def test_a_rival_takes_over_what_another_has_chosen(twice):
 
 
 def test_on_all_classes_every_model_sees_everybodys_examples(twice):
-    here, found, *_, pool = twice
+    here, found, *_, engine = twice
     x, y, _ = here.splits["test"]
-    # fed_clup's own engine, which served "mild" and "strong"
-    engine = next(engine for (method, *_), engine in pool.items() if method == "fed_clup")
     run = engine.advance(engine.start(here.model.init, 3, dict(lam=2.0, lr=0.1)), 2)
     models = engine.personal(run, np.arange(TASK.clients))
     for i, right in enumerate(found["strong"].after[0]):
@@ -89,8 +91,7 @@ def test_on_all_classes_every_model_sees_everybodys_examples(twice):
 
 
 def test_step_sizes_can_be_chosen_on_everybodys_validation_examples(twice):
-    here, *_, pool = twice
-    engine = next(engine for (method, *_), engine in pool.items() if method == "fed_clup")
+    here, *_ = twice
     asked = []
 
     def tune_on(engine, run):
@@ -98,11 +99,11 @@ def test_step_sizes_can_be_chosen_on_everybodys_validation_examples(twice):
         return 0.0, run.hyper["lr"]  # the smallest step size is best
 
     rival = Rival("fed_clup", dict(steps=4, lam=0.1), dict(lr=(0.1, 1e-6)))
-    found = contest(here, {"mild": rival}, PLAN, (3,), engines=pool, tune_on=tune_on)["mild"]
+    found = contest(here, {"mild": rival}, PLAN, (3,), tune_on=tune_on)["mild"]
     assert found.options["lr"] == 1e-6
     assert asked[1][0] == pytest.approx(np.log(10), abs=1e-3), "a step size of a millionth leaves ten classes equal"
     assert abs(asked[0][0] - np.log(10)) > 1e-3
-    assert len(pool) == 2 and engine in pool.values(), "and nothing is compiled again"
+    assert len(ENGINES) == 1, "and nothing is compiled again"
 
 
 def test_clients_hold_as_many_classes_as_asked_and_as_many_examples_as_the_others(folder):

@@ -61,7 +61,7 @@ def test_costs_by_size_are_those_of_every_size(place):
     engine, hyper = setup.engine_of(place, "ftfa", {}, PLAN)
     run, method = engine.start(place.model.init, 0, hyper), engine.build(hyper, 0)
     sizes = np.array([5, 20, 32, 33, 40, 64, 65, 97])
-    found = visit_costs(method, run.params, (place.x, place.y), sizes)
+    found = visit_costs(engine.build, hyper, run.params, (place.x, place.y), sizes, {})
     assert found == {int(n): costs(method, run.params, (place.x, place.y), int(n)) for n in sizes}
 
 

@@ -24,8 +24,9 @@ from jax.sharding import PartitionSpec as P
 from apiece import tree
 from apiece.engines.contact import Build, Keys, Visit, keys, settle, visit
 from apiece.engines.engine import RunState
-from apiece.engines.simulation.base import Simulation, Stage, round_up, touched_rows
+from apiece.engines.simulation.base import Simulation, Stage
 from apiece.engines.simulation.division import divided, on_devices
+from apiece.engines.simulation.rows import round_up, touched_rows
 from apiece.engines.world.arrivals import Arrivals, Journal
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Method, Params, Tree, merge_replies
@@ -75,7 +76,9 @@ class Asynchronous(Simulation):
         self.arrivals, self.block = arrivals, block
         self.replies = arrivals.in_flight()
         self._itineraries: dict[int, Itinerary] = {}
-        self._flight_shapes: Flight | None = None
+
+    def _compile(self) -> None:
+        super()._compile()
         self._block = jax.jit(self._run_block, donate_argnames=("rows", "flight"))
 
     @property
@@ -93,15 +96,13 @@ class Asynchronous(Simulation):
             contact = self._contact(method, self._stage(run), place)
             client = method.enroll(run.params, *contact)
             work = visit(method, run.params, False, client, *contact)
-            if self._commits(method):
+            if self.commits_at_once(method):
                 return Flight(work.reply)
             return Flight(work.reply, (client, jnp.zeros((), bool)), work.kept)
 
         blank = lambda leaf: np.zeros((self.replies + 1, *leaf.shape), leaf.dtype)  # and a spare one
-        if self._flight_shapes is None:  # the same for all settings and seeds
-            self._flight_shapes = jax.eval_shape(flight)
-        empty = jax.tree.map(blank, self._flight_shapes)
-        if not self._commits(method):
+        empty = jax.tree.map(blank, self._shapes("flight", lambda: jax.eval_shape(flight)))
+        if not self.commits_at_once(method):
             empty = empty._replace(latest=np.full(self.population + 1, -1, np.int32))
         return dataclasses.replace(run, flight=on_devices(empty, self.mesh))
 
@@ -198,11 +199,11 @@ class Asynchronous(Simulation):
         )
         if goes_back:
             columns["home"] = np.where(back, home, rows_at_most).astype(np.int32)
-        rows, known = self._lent(run, touched, rows_at_most)
+        rows, known = self.lend(run, touched, rows_at_most)
         server, rows, known, flight = self._block(
             run.server, rows, known, run.flight, self._stage(run), keys(run.seed), columns, dispatch
         )
-        self._commit(run, touched, rows, known)
+        self.commit(run, touched, rows, known)
         return dataclasses.replace(run, server=server, flight=flight)
 
     # The compiled program.
@@ -231,7 +232,7 @@ class Asynchronous(Simulation):
             counts = plan["merges"] & (plan["weight"] > 0).any()
             nothing = lambda server, replies, plan: (server, jnp.zeros(len(plan["back"]), bool))
             server, counted = lax.cond(counts, merged, nothing, server, arrived, plan)
-            if not self._commits(method):
+            if not self.commits_at_once(method):
                 rows, known = self._go_back(method, flight, rows, known, plan, counts, counted)
             return lax.with_sharding_constraint((server, rows, known, flight), everywhere), None
 
@@ -242,7 +243,7 @@ class Asynchronous(Simulation):
     ) -> Flight:
         """Replies put aside; and, where they may be refused, what their clients were before."""
         flight = flight._replace(reply=tree.put(flight.reply, plan["aside"], work.reply))
-        if self._commits(method):
+        if self.commits_at_once(method):
             return flight
         before = tree.take(rows, who["slots"]), known[who["slots"]]
         started = jnp.where(who["present"], who["ids"], self.population)

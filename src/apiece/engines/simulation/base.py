@@ -16,15 +16,19 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, mix_rows, model_in_use, model_shapes, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
+from apiece.engines.costs import Costs
 from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_part, check_word, join_outcomes
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
+from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
 from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
 from apiece.errors import UserError
 from apiece.protocol import Data, Message, Method, Params, Personal, Question, Tree
 
-GROUP = 64  # clients whose models are made by one call, if these are small
+GROUP = 64  # clients whose models are made by one call, if these are not large
+MORE = 1024  # clients, at most, if what the call makes is small
+SMALL = 16 << 20  # bytes of it
 MODES = ("auto", "sequential", "vmap")
 
 
@@ -78,7 +82,13 @@ class Simulation(Engine):
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.memories = 0 if stateless else self.population
         self._mixed: tuple[bytes, Simulation] | None = None
-        self._model_shapes: Personal | None = None
+        self._compile()
+
+    def _compile(self) -> None:
+        """Programs to be compiled when first called, and shapes to be traced when first asked for: of this object."""
+        self._known_shapes: dict[str, Tree] = {}  # the same for all settings and seeds
+        self._visit_costs: dict[tuple, Costs] = {}
+        self._open = jax.jit(self._open_server)
         self._personal = jax.jit(self._personal_models)
         self._answers = jax.jit(self._answer_all, static_argnames=("answer", "capacity"))
 
@@ -104,8 +114,7 @@ class Simulation(Engine):
 
     def moved(self, x: Tree, y: Tree, offsets: np.ndarray, held_out: Mapping[str, tuple] | None = None) -> "Simulation":
         """This engine on other data, whose training part has the same shapes: what was compiled serves again."""
-        other = copy.copy(self)
-        other._mixed = None
+        other = self._elsewhere()
         other.train = self.examples(x, y, offsets)
         if held_out is not None:
             other.held_out = {part: self.examples(*arrays) for part, arrays in held_out.items()}
@@ -118,15 +127,27 @@ class Simulation(Engine):
             )
         return other
 
+    def without_data(self) -> "Simulation":
+        """What is worth keeping of this engine: its programs, and the shapes of data that it can be `moved` to."""
+        shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        other = self._elsewhere()
+        x, y = jax.tree.map(shape, (self.train.x, self.train.y))
+        other.train, other.held_out = Examples(x, y, self.train.starts, self.train.sizes), {}
+        other._compile()  # programs hold the engine they are of
+        return other
+
+    def _elsewhere(self) -> "Simulation":
+        other = copy.copy(self)
+        other._mixed = None
+        return other
+
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> RunState:
         """A run before its first round: initial model and server from the seed, nobody enrolled."""
         streams, hyper = keys(seed), dict(hyper or {})
         params = on_devices(init(streams.model), self.mesh)
-        method = self.build(hyper, 0)
-        server = on_devices(method.init(params, streams.server), self.mesh)
-        return RunState(
-            seed, hyper, 0, params, server, self._empty_rows(method, params, server), np.zeros(self.population, bool)
-        )
+        server = on_devices(self._open(hyper, params, streams.server), self.mesh)
+        rows = blank_rows(self._state_shapes(hyper, params, server), self.memories)
+        return RunState(seed, hyper, 0, params, server, rows, np.zeros(self.population, bool))
 
     def take_in(self, values: Tree) -> Tree:
         """Values from a file where this engine keeps a server's state: on its devices."""
@@ -235,13 +256,13 @@ class Simulation(Engine):
             return steps
         return max(1, min(steps, rows // width))
 
-    def _lent(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
+    def lend(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
         """(rows, known) of the clients that a block touches, for the device."""
         return jax.tree.map(lambda leaf: lend_rows(leaf, touched, count), run.rows), lend_rows(
             run.known, touched, count
         )
 
-    def _commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
+    def commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
         """What the block made of them, back among everybody's."""
         if not self.stateless:
             jax.tree.map(lambda leaf, new: commit_rows(leaf, touched, new), run.rows, rows)
@@ -249,22 +270,32 @@ class Simulation(Engine):
 
     def _group(self, run: RunState, group: int | None) -> int:
         """How many clients' models are made at once: a fixed number, as it is a shape of the compiled program."""
-        model = tree.size_in_bytes(self.model_shapes(run))
-        size = bytes_of_a_row(run.rows) + model
-        return round_up(group or how_many(size, GROUP), self.mesh.size)
+        size = bytes_of_a_row(run.rows) + tree.size_in_bytes(self.model_shapes(run))
+        numbers = 3 * 4 * max((split.capacity for split in self.held_out.values()), default=0)  # of each example judged
+        # One by one, more clients in a call take no more memory at work, and a call has a price of its own.
+        more = min(how_many(size, MORE), len(self.sizes), SMALL // max(size + numbers, 1)) if self.sequential else 0
+        return round_up(group or max(how_many(size, GROUP), more), self.mesh.size)
 
     def model_shapes(self, run: RunState) -> Personal:
         """The shapes of one client's personal model: the same for all settings and seeds."""
-        if self._model_shapes is None:
-            method = self.build(run.hyper, run.round)
-            self._model_shapes = model_shapes(method, run.params, self.example, self.train.capacity)
-        return self._model_shapes
+        method = lambda: self.build(run.hyper, run.round)
+        made = lambda: model_shapes(method(), run.params, self.example, self.train.capacity)
+        return self._shapes("model", made)
 
-    def _empty_rows(self, method: Method, params: Params, server: Tree) -> Tree:
-        """Zeros for everybody's state."""
-        data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
-        state = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data, jax.random.key(0)))
-        return blank_rows(state, self.memories)
+    def _state_shapes(self, hyper: dict[str, float], params: Params, server: Tree) -> Tree:
+        """The shapes of one client's state."""
+
+        def state() -> Tree:
+            method = self.build(hyper, 0)
+            data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
+            return method.enroll(params, method.message(server, 0), data, jax.random.key(0))
+
+        return self._shapes("state", lambda: jax.eval_shape(state))
+
+    def _shapes(self, what: str, trace: Callable[[], Tree]) -> Tree:
+        if what not in self._known_shapes:
+            self._known_shapes[what] = trace()
+        return self._known_shapes[what]
 
     def _personal_groups(
         self, run: RunState, ids: np.ndarray, group: int, most: int | None = None
@@ -283,6 +314,9 @@ class Simulation(Engine):
 
     # The compiled programs.
 
+    def _open_server(self, hyper: dict[str, Any], params: Params, stream: Any) -> Tree:
+        return self.build(hyper, 0).init(params, stream)
+
     def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> Visit:
         """The visits of this device's clients; those not `present` are not run."""
         method = self.build(stage.hyper, stage.round)
@@ -290,11 +324,11 @@ class Simulation(Engine):
         def one(c: dict) -> Visit:
             old = tree.take(rows, c["slots"])
             work = visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
-            return work._replace(kept=()) if self._commits(method) else work  # nobody will ask for it
+            return work._replace(kept=()) if self.commits_at_once(method) else work  # nobody will ask for it
 
         return each(one, who, who["present"], self.sequential)
 
-    def _commits(self, method: Method) -> bool:
+    def commits_at_once(self, method: Method) -> bool:
         """Whether every reply counts, so that states can be committed at once."""
         return self.stateless or (self.all_count and method.merge_counted is None)
 
@@ -305,7 +339,7 @@ class Simulation(Engine):
         if self.stateless:
             return rows, known
         after, knows = work.after, jnp.ones(len(slots), bool)
-        if not self._commits(method):
+        if not self.commits_at_once(method):
             one = functools.partial(settle, method)
             after, knows = jax.vmap(one)(counted, known[slots], tree.take(rows, slots), work)
         return tree.put(rows, slots, after), known.at[slots].set(knows).at[-1].set(False)
@@ -340,42 +374,3 @@ class Simulation(Engine):
         if "wave" in c:  # who starts again from the same version of the server must not repeat its draws
             key = jnp.where(c["wave"] > 0, jax.random.fold_in(key, c["wave"]), key)
         return method.message(stage.server, c["ids"]), data, key
-
-
-def round_up(count: int, multiple: int) -> int:
-    """The least multiple that is at least `count`.
-
-    >>> round_up(5, 4)
-    8
-    """
-    return -(-count // multiple) * multiple
-
-
-def padded(columns: Tree, length: int) -> Tree:
-    """Columns of one length, filled up with zeros (a client of size 0 is not run)."""
-    fill = lambda leaf: np.concatenate([leaf, np.zeros((length - len(leaf), *leaf.shape[1:]), leaf.dtype)])
-    return jax.tree.map(fill, columns)
-
-
-def mixed(offsets: np.ndarray, who: np.ndarray) -> np.ndarray:
-    """Row numbers in their order, but for the rows of these clients, which are mixed, each client's among themselves.
-
-    >>> mixed(np.array([0, 2, 6]), np.array([1])).tolist()
-    [0, 1, 3, 4, 2, 5]
-    """
-    order = np.arange(offsets[-1])
-    for i in who:
-        order[offsets[i] : offsets[i + 1]] = offsets[i] + mix_rows(int(i), int(offsets[i + 1] - offsets[i]))
-    return order
-
-
-def touched_rows(ids: np.ndarray, everybody: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(whose rows a block needs, and at which of them each id is); `everybody`: all, each at its own number.
-
-    >>> [part.tolist() for part in touched_rows(np.array([[7, 3], [3, 9]]), False)]
-    [[3, 7, 9], [[1, 0], [0, 2]]]
-    """
-    if everybody:
-        return np.arange(ids.max() + 1), ids
-    touched, at = np.unique(ids, return_inverse=True)
-    return touched, at.reshape(ids.shape)

@@ -18,8 +18,9 @@ from jax.sharding import PartitionSpec as P
 from apiece import tree
 from apiece.engines.contact import Build, Keys, keys
 from apiece.engines.engine import RunState
-from apiece.engines.simulation.base import Simulation, Stage, round_up, touched_rows
+from apiece.engines.simulation.base import Simulation, Stage
 from apiece.engines.simulation.division import divided
+from apiece.engines.simulation.rows import round_up, touched_rows
 from apiece.engines.world.cohort import Participation
 from apiece.engines.world.faults import Faults
 from apiece.protocol import Cohort, Tree, merge_replies
@@ -60,7 +61,15 @@ class Vectorized(Simulation):
         self.faults = faults or Faults()
         self.block = block
         self.places = round_up(self.participation.places(self.population), self.mesh.size)
+
+    def _compile(self) -> None:
+        super()._compile()
         self._block = jax.jit(self._run_block, donate_argnames="rows")
+        # The same for several runs of one seed (`together`). Who is known follows from the plan, which is one for all:
+        # so nobody's enrolling is computed for nothing.
+        options: Any = Stage(*[None] * 7)._replace(hyper=0)  # type: ignore[arg-type]  # axes, not values
+        several = jax.vmap(self._run_block, in_axes=(0, 0, None, options, None, None), out_axes=(0, 0, None))
+        self.block_of_runs = jax.jit(several, donate_argnums=1)
 
     @property
     def all_count(self) -> bool:
@@ -87,20 +96,25 @@ class Vectorized(Simulation):
         return 0 if self.stateless else min(self.population, block * self.places)
 
     def _advance_block(self, run: RunState, rounds: int, block: int) -> RunState:
-        ids, present, weight, took = self._plan(run.seed, run.round, rounds, block)
+        plan, touched, took = self.plan_block(run.seed, run.round, rounds, block)
+        rows, known = self.lend(run, touched, self.working_rows(block))
+        server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
+        self.commit(run, touched, rows, known)
+        return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
+
+    def plan_block(self, seed: int, first: int, rounds: int, block: int) -> tuple[dict, np.ndarray, float]:
+        """What a program needs to know of so many rounds, whose states they touch, and how long they take."""
+        ids, present, weight, took = self._drawn(seed, first, rounds, block)
         working = self.working_rows(block)
         touched, slots = touched_rows(ids, working == self.population)
         # Absent places point at one spare row, so that they never write over a client's.
         slots = np.where(present, slots, working).astype(np.int32)
-        rows, known = self._lent(run, touched, working)
-        round = run.round + np.arange(block, dtype=np.int32)
+        round = first + np.arange(block, dtype=np.int32)
         place = dict(starts=self.train.starts[ids], sizes=self.train.sizes[ids])
         plan = dict(round=round, played=present.any(1), ids=ids, slots=slots, present=present, weight=weight, **place)
-        server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
-        self._commit(run, touched, rows, known)
-        return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
+        return plan, touched, took
 
-    def _plan(self, seed: int, first: int, rounds: int, block: int) -> tuple:
+    def _drawn(self, seed: int, first: int, rounds: int, block: int) -> tuple:
         """[block, places]: who, whether it works, and how much its reply counts; what is not used is absent.
 
         And how long the rounds take.

@@ -80,14 +80,13 @@ def compete(
     """All rivals on so many splits, `make(seed)`; programs are compiled for the first one and used for all."""
     places: list[Arena] = []
     results, harm = [], []
-    engines: contest.Engines = {}
     for split in range(splits):
         federation = make(split)
         model = places[0].model if places else model_of(ModelSpec(), federation)
         place = arena(federation, model, places[0].objective if places else None)
         known = newcomers if len(place.new) else ()
         told = lambda what, split=split: step(f"{name}, split {split + 1}: {what}")
-        found = contest.contest(place, rivals, plan, (split,), newcomers=known, step=told, engines=engines)
+        found = contest.contest(place, rivals, plan, (split,), newcomers=known, step=told)
         places.append(place)
         results.append(found)
         harm.append(measure.gains(place, contest.trials_of(found)))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.experiment.build import Arena
-from apiece.experiment.contest import Engines, Rival, Step, contest, errors
+from apiece.experiment.contest import Rival, Step, contest, errors
 from apiece.experiment.judge import Outcome
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
@@ -62,7 +62,7 @@ def rivals_of(case: Case) -> dict[str, Rival]:
 
 def played(name: str, numbers: tuple[int, ...], step: Step) -> dict[int, Cell]:
     """All methods, by the number of classes a client holds; every seed has its own clients, and all share engines."""
-    case, engines, cells = CASES[name], Engines(), {}
+    case, cells = CASES[name], {}
     plan = TrainSpec.model_validate(dict(rounds=ROUNDS, evaluate_every=case.looks, weights="uniform"))
     first: Arena | None = None
     for held in numbers:
@@ -72,7 +72,7 @@ def played(name: str, numbers: tuple[int, ...], step: Step) -> dict[int, Cell]:
             first = first or place
             tell = lambda what, where=f"{name}, {held} classes": step(f"{where}: {what}")
             asked: dict[str, Any] = dict(after=on_all_classes(place), tune_on=validated_on_all_classes(place))
-            how: dict[str, Any] = dict(tune_rounds=TUNED, step=tell, engines=engines)
+            how: dict[str, Any] = dict(tune_rounds=TUNED, step=tell)
             parts.append(contest(place, rivals, plan, (seed,), **asked, **how))
             # The first seed's clients have chosen the step sizes for all.
             rivals = {who: Rival(rivals[who].method, result.options) for who, result in parts[0].items()}
