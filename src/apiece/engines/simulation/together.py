@@ -21,7 +21,7 @@ from apiece.engines.simulation.division import on_devices, on_host
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.states import AT_ONCE, bytes_of_a_row
 
-# What `python -m benchmarks jobs` supports: see the page of benchmarks.
+# Measured, but for the last, which is an estimate: docs/ref-benchmarks.md.
 MOST = 32  # runs in one program
 MODELS = 160 << 10  # bytes of their models: more, and the steps of one run fill a core by themselves
 WORTH = 20_000  # visits, below which compiling one more program takes longer than it saves
