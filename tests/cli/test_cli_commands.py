@@ -193,7 +193,7 @@ def test_data_options_are_read_as_toml_and_else_as_words(monkeypatch):
         (["compare", "--model", "mlp", "--hidden", "0"], "'model.hidden.0' = 0 is wrong"),
         (["compare", "--model", "forest"], "'model.name' = 'forest' is wrong"),
         (["compare", "--model", "linear"], "model 'linear' does not fit a classification federation"),
-        (["compare", "--schedule", "cosine"], "'train.schedule' = 'cosine' is wrong"),
+        (["compare", "--schedule", "cosinus"], "'train.schedule' = 'cosinus' is wrong"),
         (["compare", "--engine", "remot"], "'train.engine' = 'remot' is wrong: input should be 'vectorized'"),
         (["compare", "--spec", "none.toml"], "there is no spec file 'none.toml'"),
         (["run"], "which method?"),

@@ -56,7 +56,7 @@ def test_an_unknown_key_like_no_other_lists_the_known_ones():
         ({"train": {"probability": 1.5}}, "train.probability"),
         ({"train": {"weights": "sizes"}}, "train.weights"),
         ({"train": {"stateless": "yes"}}, "train.stateless"),
-        ({"train": {"schedule": "cosine"}}, "train.schedule"),
+        ({"train": {"schedule": "cosinus"}}, "train.schedule"),
         ({"train": {"evaluate_every": 0}}, "train.evaluate_every"),
         ({"train": {"checkpoint_seconds": -1}}, "train.checkpoint_seconds"),
         ({"train": 5}, "train"),
