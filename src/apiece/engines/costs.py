@@ -8,7 +8,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.descend import GRADIENT_MARK
-from apiece.protocol import Data, Method, Params
+from apiece.protocol import Data, Method, Params, Tree
 
 
 class Costs(NamedTuple):
@@ -32,29 +32,14 @@ def costs(method: Method, params: Params, example: tuple, size: int) -> Costs:
     >>> costs(ditto(loss, steps=5), jnp.zeros(()), (jnp.zeros((1, 2)), jnp.zeros(1)), size=40)
     Costs(bytes_down=4, bytes_up=4, bytes_kept=4, gradients=10, gradients_personal=0)
     """
-    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
-    key = jax.random.key(0)
-    server = jax.eval_shape(method.init, params, key)
-    message = jax.eval_shape(method.message, server, np.int32(0))
-    # The size is a plain number here, so that loops over the client's data have a known length.
-    enroll = lambda m, x, y: method.enroll(params, m, Data(x, y, 0, size, size), key)
-    client = jax.eval_shape(enroll, message, x, y)
-    local = lambda c, m, x, y: method.local(c, m, Data(x, y, 0, size, size), key)
-    personal = lambda c, m, x, y: method.personal(c, m, Data(x, y, 0, size, size), key)
-    reply = jax.eval_shape(local, client, message, x, y)[1]
-    return Costs(
-        tree.size_in_bytes(message),
-        tree.size_in_bytes(reply),
-        tree.size_in_bytes(client),
-        gradients_in(jax.make_jaxpr(local)(client, message, x, y).jaxpr),
-        gradients_in(jax.make_jaxpr(personal)(client, message, x, y).jaxpr),
-    )
+    return _costs(method, *_shapes(method, params, example, size), size)
 
 
 def visit_costs(method: Method, params: Params, example: tuple, sizes: np.ndarray) -> dict[int, Costs]:
     """The costs of a visit by client size; sizes between two that cost the same cost that, too."""
     every = np.unique(sizes)
-    of = functools.cache(lambda at: costs(method, params, example, int(every[at])))
+    shapes = _shapes(method, params, example, int(every[0]))  # all clients' states lie in one array: of one shape
+    of = functools.cache(lambda at: _costs(method, *shapes, int(every[at])))
     found: dict[int, Costs] = {}
 
     def fill(first: int, last: int) -> None:
@@ -67,6 +52,31 @@ def visit_costs(method: Method, params: Params, example: tuple, sizes: np.ndarra
 
     fill(0, len(every) - 1)
     return found
+
+
+def _shapes(method: Method, params: Params, example: tuple, size: int) -> tuple[Tree, Tree, tuple]:
+    """The shapes of a client's state, of a message and of the examples."""
+    example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
+    key = jax.random.key(0)
+    server = jax.eval_shape(method.init, params, key)
+    message = jax.eval_shape(method.message, server, np.int32(0))
+    enroll = lambda m, x, y: method.enroll(params, m, Data(x, y, 0, size, size), key)
+    return jax.eval_shape(enroll, message, *example), message, example
+
+
+def _costs(method: Method, client: Tree, message: Tree, example: tuple, size: int) -> Costs:
+    key = jax.random.key(0)
+    # The size is a plain number here, so that loops over the client's data have a known length.
+    local = lambda c, m, x, y: method.local(c, m, Data(x, y, 0, size, size), key)
+    personal = lambda c, m, x, y: method.personal(c, m, Data(x, y, 0, size, size), key)
+    work, (_, reply) = jax.make_jaxpr(local, return_shape=True)(client, message, *example)
+    return Costs(
+        tree.size_in_bytes(message),
+        tree.size_in_bytes(reply),
+        tree.size_in_bytes(client),
+        gradients_in(work.jaxpr),
+        gradients_in(jax.make_jaxpr(personal)(client, message, *example).jaxpr),
+    )
 
 
 def gradients_in(program: Any) -> float:
