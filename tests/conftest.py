@@ -29,16 +29,20 @@ assert "apiece" not in sys.modules, "the import hook below must come before the 
 
 def decorate_without_descending(transformer, node):
     """Of a function, the outermost alone: a factory's inner functions would be decorated anew at every call, which
-    took a third of the time of all tests; mypy reads them."""
-    checker = transformer._typechecker.get_ast()
+    took a third of the time of all tests; mypy reads them. By the checker itself where a file has no shapes to compare:
+    jaxtyping's wrapper binds the arguments of every call by `inspect`, which took a quarter of a remote run."""
+    wrapped = transformer._typechecker.get_ast()
+    imports = (child for child in transformer._parents[0].body if isinstance(child, ast.ImportFrom))
+    shapes = any(child.module == "jaxtyping" for child in imports)
+    checker = wrapped if shapes else wrapped.keywords[0].value
     node.decorator_list.append(ast.copy_location(checker, node))
     return node
 
 
 _import_hook.JaxtypingTransformer.visit_FunctionDef = decorate_without_descending
 # With the numeric tower an int is a float, as for every static checker.
-CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True) )"
-jaxtyping.install_import_hook("apiece", CHECKER)  # the blank tells its compiled files from those with inner checks
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True)  )"
+jaxtyping.install_import_hook("apiece", CHECKER)  # the blanks tell its compiled files from those decorated otherwise
 
 hypothesis.settings.register_profile(
     "fixed",
