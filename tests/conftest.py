@@ -9,8 +9,10 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
-# Programs of tests run once each: XLA's newer way to write out fusions nearly doubles the time of its compiler. It is
-# what users run: whoever names the flag decides (the slow tests of `.ci/run` have it as users do).
+# Programs of tests run once each: most of their time is the compiler's. Its optimizations double that, and so does its
+# newer way to write out fusions. Both are what users run: whoever names them decides (the slow tests of `.ci/run` have
+# them as users do), and a test whose rounds are many asks for the first with the mark `optimized`.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
 
@@ -27,16 +29,20 @@ assert "apiece" not in sys.modules, "the import hook below must come before the 
 
 def decorate_without_descending(transformer, node):
     """Of a function, the outermost alone: a factory's inner functions would be decorated anew at every call, which
-    took a third of the time of all tests; mypy reads them."""
-    checker = transformer._typechecker.get_ast()
+    took a third of the time of all tests; mypy reads them. By the checker itself where a file has no shapes to compare:
+    jaxtyping's wrapper binds the arguments of every call by `inspect`, which took a quarter of a remote run."""
+    wrapped = transformer._typechecker.get_ast()
+    imports = (child for child in transformer._parents[0].body if isinstance(child, ast.ImportFrom))
+    shapes = any(child.module == "jaxtyping" for child in imports)
+    checker = wrapped if shapes else wrapped.keywords[0].value
     node.decorator_list.append(ast.copy_location(checker, node))
     return node
 
 
 _import_hook.JaxtypingTransformer.visit_FunctionDef = decorate_without_descending
 # With the numeric tower an int is a float, as for every static checker.
-CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True) )"
-jaxtyping.install_import_hook("apiece", CHECKER)  # the blank tells its compiled files from those with inner checks
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True)  )"
+jaxtyping.install_import_hook("apiece", CHECKER)  # the blanks tell its compiled files from those decorated otherwise
 
 hypothesis.settings.register_profile(
     "fixed",
@@ -50,6 +56,18 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("fixed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """With the mark `optimized` (or slow), a test and the fixtures that are made for it are compiled as for users."""
+    hasty = jax.config.read("jax_disable_most_optimizations")
+    if item.get_closest_marker("optimized") or item.get_closest_marker("slow"):
+        jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        return (yield)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", hasty)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What a client does with its data: which examples are drawn, how often, and what is made of them."""
 
 import dataclasses
+import functools
 import sys
 
 import jax
@@ -21,8 +22,8 @@ START = 4
 
 
 def client(size, capacity=None, dtype=np.float32):
-    """Examples numbered 0..size-1 between rows that are not a number."""
-    y = np.full(START + size + 40, np.nan, dtype)
+    """Examples numbered 0..size-1 between rows that are not a number; as many rows for all small clients."""
+    y = np.full(START + max(*SIZES, size) + 40, np.nan, dtype)
     y[START : START + size] = np.arange(size)
     return Data(jnp.asarray(y)[:, None], jnp.asarray(y), np.int32(START), np.int32(size), capacity)
 
@@ -33,14 +34,17 @@ def squares(w, batch, key):
     return (batch.weight * (w - safe) ** 2 / 2).sum() / batch.weight.sum()
 
 
-def noted(count, size, batch, seed=0):
-    """How often each example was used by `descend`: the loss is linear in a table of counts."""
-
+@functools.partial(jax.jit, static_argnames=("batch", "steps", "epochs"))
+def counted(data, seed, **how):
     def loss(counts, drawn, key):
         return -(drawn.weight * counts[drawn.y.astype(int)]).sum()
 
-    run = jax.jit(lambda data, key: descend(loss, jnp.zeros(20), data, key, lr=1.0, batch=batch, **count))
-    return np.asarray(run(client(size), jax.random.key(seed)))[:size]
+    return descend(loss, jnp.zeros(20), data, jax.random.key(seed), lr=1.0, **how)
+
+
+def noted(count, size, batch, seed=0):
+    """How often each example was used by `descend`: the loss is linear in a table of counts."""
+    return np.asarray(counted(client(size), seed, batch=batch, **count))[:size]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 32])
@@ -69,8 +73,8 @@ def test_a_client_smaller_than_a_batch_gives_each_example_once_and_the_right_mea
 
 def test_each_step_and_each_epoch_draws_anew():
     data = client(20)
-    shuffle = shuffler(jax.random.key(0), data.size)
-    firsts = {tuple(draw(data, shuffle, 8, order=k).y.tolist()) for k in range(30)}
+    drawn = jax.jit(lambda order: draw(data, shuffler(jax.random.key(0), data.size), 8, order=order).y)
+    firsts = {tuple(drawn(order).tolist()) for order in range(30)}
     assert len(firsts) == 30
 
 

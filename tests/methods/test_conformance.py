@@ -7,7 +7,6 @@ import pytest
 from apiece.methods import CATALOG
 from apiece.testing import CHECKS, Case, run_check
 
-pytestmark = pytest.mark.usefixtures("compiled_in_haste")
 PRODUCT = [
     pytest.param(name, engine, check, id=f"{name}-{engine}-{check}")
     for name in CATALOG

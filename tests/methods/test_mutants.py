@@ -22,7 +22,6 @@ from apiece.split import divide, join, under
 from apiece.testing import CHECKS, check_method
 
 apfl_file = sys.modules[apfl.__module__]  # `apiece.methods.apfl` is the factory
-pytestmark = pytest.mark.usefixtures("compiled_in_haste")
 BY_HAND = [name for name, check in CHECKS.items() if check.engines == ("functions",)]
 
 

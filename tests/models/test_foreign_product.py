@@ -1,18 +1,10 @@
 """A Flax, an Equinox and a PyTorch module of a user's own under every method, and the same on both engines."""
 
-import jax
 import pytest
 from model_runs import FOREIGN, fits, rotation
 from product import keeps_its_shapes, trains_and_agrees
 
 from apiece.methods import CATALOG, USUAL
-
-
-@pytest.fixture
-def compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.parametrize("module", FOREIGN)
@@ -22,11 +14,11 @@ def test_a_module_of_ones_own_keeps_its_shapes_under_every_method_it_fits(module
 
 # The usual methods, with whole models alone; and one each with parts, norms, second derivatives and inner solves.
 @pytest.mark.parametrize(("module", "method"), rotation(FOREIGN, (*USUAL, "fed_per", "fed_bn", "maml_fl", "ffgg")))
-def test_a_module_of_ones_own_trains_alike_on_both_engines(compiled_quickly, module, method):
+def test_a_module_of_ones_own_trains_alike_on_both_engines(module, method):
     trains_and_agrees(module, method)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("module", "method"), [(m, n) for m in FOREIGN for n in CATALOG if fits(m, n)])
-def test_a_module_of_ones_own_trains_under_every_method_it_fits(compiled_quickly, module, method):
+def test_a_module_of_ones_own_trains_under_every_method_it_fits(module, method):
     trains_and_agrees(module, method)

@@ -15,13 +15,6 @@ from apiece.protocol import Batch
 from apiece.split import paths, split
 
 
-@pytest.fixture
-def compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def test_every_model_of_the_catalog_is_here():
     assert named.MODELS.keys() <= MODELS.keys()
 
@@ -33,13 +26,13 @@ def test_a_model_keeps_its_shapes_under_every_method_it_fits(model):
 
 # Every method with one model and every model with one method or two: compiling is what takes the time.
 @pytest.mark.parametrize(("model", "method"), rotation(MODELS))
-def test_a_model_trains_alike_on_both_engines(compiled_quickly, model, method):
+def test_a_model_trains_alike_on_both_engines(model, method):
     trains_and_agrees(model, method)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("model", "method"), [(m, n) for m in MODELS for n in CATALOG if fits(m, n)])
-def test_every_model_trains_under_every_method_it_fits(compiled_quickly, model, method):
+def test_every_model_trains_under_every_method_it_fits(model, method):
     trains_and_agrees(model, method)
 
 

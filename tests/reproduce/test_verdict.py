@@ -45,6 +45,7 @@ def test_a_row_of_the_table_says_whose_claim_it_is():
     assert cells(Claim("c", "yes", 1.0, (0.5, 2.0), False, "theory")) == ["c", "yes (theory)", "1", "0.5 to 2", "NO"]
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("name", [*SYNTHETIC, *(pytest.param(name, marks=ON_REAL_DATA) for name in REAL)])
 def test_a_quick_run_judges_as_the_full_run_did(name):
     """What is in both must have the same verdict; a full run says no less than a quick one."""
