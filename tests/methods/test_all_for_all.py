@@ -254,6 +254,7 @@ def runs(noise, repeats):
     return samples, b, np.stack([error(models[r], CHANCES[r]) for r in range(repeats)])
 
 
+@pytest.mark.optimized
 def test_a_hundred_means_are_found_sooner_together_than_alone_or_as_one():
     samples, b, errors = runs(0.0, 10)
     close(errors, [phases(samples[r], b[r], CHANCES[r]) for r in range(10)], 1e-9)
@@ -279,6 +280,7 @@ NOISY = [
 ]
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize(("noise", "printed"), NOISY)
 def test_a_noisy_b_helps_early_and_loses_to_training_alone_later(noise, printed):
     samples, _, errors = runs(noise, 10)
@@ -349,6 +351,7 @@ def test_models_that_start_apart_keep_what_mixing_never_contracts():
     assert mean_error("oracle", False) == pytest.approx(0.000035, abs=0.5e-6)
 
 
+@pytest.mark.optimized
 def test_whoever_estimates_again_must_start_again_from_mixed_local_models():
     kept, restarted = mean_error("unbiased", False), mean_error("unbiased", True)
     assert kept == pytest.approx(6.1e-3, rel=0.01)
@@ -359,6 +362,7 @@ def test_whoever_estimates_again_must_start_again_from_mixed_local_models():
     assert mean_error("oracle", True) == pytest.approx(3.2e-5, rel=0.02)
 
 
+@pytest.mark.optimized
 def test_with_separate_clusters_every_estimate_beats_training_alone():
     chances = np.repeat([0.1, 0.35, 0.65, 0.9], 25)
     alone = np.mean(chances * (1 - chances)) / 2000
