@@ -24,10 +24,11 @@ The contract. Each line is a test that every method of the catalog passes on eve
    was before (without memory, if it had none), so that server and client never have different pasts. What is the
    client's own progress, and nobody else's, a method may keep all the same: `keep(before, after)`.
 
-Three more functions are optional. `predict(apply, personal, x)` says how a client predicts, where its personal model is
+Four more functions are optional. `predict(apply, personal, x)` says how a client predicts, where its personal model is
 more than the parameters of one model (a mixture, a memory beside a model); what it needs, traced hyper-parameters too,
 is in the personal model, which is all that is saved. `keep` is in line 9. `merge_counted` is `merge` for a method, or a
-wrapper, that refuses replies: it tells as well whose replies counted.
+wrapper, that refuses replies: it tells as well whose replies counted. `report(server)` gives numbers by name that say
+what the method does (the strength of a pull, weights of others): they are kept, look by look.
 
 The smallest complete method, one gradient step averaged, run by hand for one round of two clients:
 
@@ -164,7 +165,7 @@ def keep_work(before: Client, after: Client) -> Client:
 
 
 class Method(NamedTuple):
-    """Six pure functions, and three that are optional; the contract is in this module's text.
+    """Six pure functions, and four that are optional; the contract is in this module's text.
 
     >>> Method._fields[:6]
     ('init', 'message', 'merge', 'enroll', 'local', 'personal')
@@ -179,6 +180,7 @@ class Method(NamedTuple):
     predict: Callable[[Apply, Personal, Tree], Tree] = apply_model
     keep: Callable[[Client, Client], Client] | None = None
     merge_counted: Callable[[Server, Reply, Cohort, Any], tuple[Server, Any]] | None = None
+    report: Callable[[Server], dict[str, Any]] | None = None
 
 
 def merge_replies(method: Method, server: Server, replies: Reply, cohort: Cohort, key: Any) -> tuple[Server, Any]:
@@ -207,4 +209,6 @@ def with_merge(
     ('as it was', True)
     """
     tells = merge if refuses or method.merge_counted is not None else None
+    if "init" in others and method.report is not None:  # the server's state is another now
+        others.setdefault("report", None)
     return method._replace(merge=lambda *given: merge(*given)[0], merge_counted=tells, **others)

@@ -178,6 +178,23 @@ class Engine(abc.ABC):
         return dataclasses.replace(fresh, **trees, **about.pop("run")), about
 
 
+def given_weights(weights: Any, population: int) -> np.ndarray | None:
+    """How much each client's replies count, if that is given; None: by a word ("examples", "uniform").
+
+    >>> given_weights([1, 0.5], population=2).tolist()
+    [1.0, 0.5]
+    """
+    if isinstance(weights, str):
+        check_word("weights", weights, WEIGHTS)
+        return None
+    found = np.asarray(weights, np.float32)
+    if found.shape != (population,):
+        raise UserError(f"{len(found)} weights for {population} clients that train; give one for each")
+    if not np.all(np.isfinite(found)) or found.min() <= 0:
+        raise UserError("every client's weight is finite and above 0; leave out clients that are not to count")
+    return found
+
+
 def check_word(what: str, word: str, known: Sequence[str]) -> None:
     """An option that is one of a few words, or an error that names it."""
     if word not in known:

@@ -15,7 +15,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve, Tick, train, train_together
+from apiece.experiment.train import Curve, Tick, spent, train, train_together
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Method
@@ -144,7 +144,7 @@ class Bench:
     def _trained(
         self, engine: Engine, hypers: list, seed: int, plan: TrainSpec, width: int, *, tick: Tick, ticks: list[bool]
     ) -> list[tuple[RunState, Curve, float]]:
-        if width > 1 and isinstance(engine, Vectorized):
+        if width > 1 and isinstance(engine, Vectorized) and plan.stop is None:
             return train_together(engine, self.place, hypers, seed, plan, width, tick=tick, ticks=ticks)
         return [train(engine, self.place, hyper, seed, plan, tick=tick) for hyper in hypers]
 
@@ -166,8 +166,8 @@ class Bench:
             place, engine = other.judged_by(self._predict), engine.moved(other.x, other.y, other.offsets, other.splits)
         run, curve, seconds = train(engine, place, hyper, seed, self.plan, keep=keep, tick=tick)
         judged, arrays = judge(engine, place, run)
-        spent = {**(engine.costs(run) if costs else {}), "seconds": seconds}
-        return engine, run, Outcome(judged, arrays, curve, spent)
+        cost = {**(spent(engine, run, curve) if costs else {}), "seconds": seconds}
+        return engine, run, Outcome(judged, arrays, curve, cost)
 
 
 def compiled_in(plan: TrainSpec) -> dict[str, Any]:

@@ -143,6 +143,7 @@ class Arena(NamedTuple):
     splits: dict[str, tuple[jax.Array, jax.Array, np.ndarray]]
     own_outcomes: bool = False  # the objective is the user's
     metrics: tuple[Metric, ...] = ()  # of the user's own
+    chosen_by: tuple[str, bool] = ("validation_loss", False)  # what is chosen by, and whether more of it is better
     outputs: Callable[..., Any] | None = None  # what metrics look at: a personal model and a batch -> (outputs,)
 
     @property
@@ -206,7 +207,7 @@ def arena(
     splits = {part: joined(part) for part in ("validation", "test")}
     mine = judge or objective(model, federation.task)
     given = (federation, model, mine, ids, federation.clients, x, y, offsets, splits)
-    return Arena(*given, judge is not None, metrics, _outputs(model.apply))
+    return Arena(*given, judge is not None, metrics, outputs=_outputs(model.apply))
 
 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:

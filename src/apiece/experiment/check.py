@@ -51,7 +51,7 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
     place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
-    criterion(spec, place.metrics)
+    place = place._replace(chosen_by=criterion(spec, place.metrics))
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
         arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # names clients that are not there

@@ -16,7 +16,7 @@ from apiece.experiment.bench import Bench
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import make_spec
-from apiece.experiment.train import Curve, train
+from apiece.experiment.train import Curve, spent, train
 from apiece.protocol import Method, Personal
 
 
@@ -102,7 +102,7 @@ def fit(
     bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how)
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
-    return Fit(engine, bench, run, curve, {**engine.costs(run), "seconds": seconds})
+    return Fit(engine, bench, run, curve, {**spent(engine, run, curve), "seconds": seconds})
 
 
 def open_bench(

@@ -180,6 +180,16 @@ class OptimizerSpec(SpecTable):
     """Whether clients keep its memories (moments) from visit to visit; otherwise every visit begins anew."""
 
 
+class StopSpec(SpecTable):
+    """A run stops when validation has not improved for a while; its best round by validation is then what counts, for
+    predictions, test and the run folder. What tuning chooses by (`choose`) says what is better."""
+
+    patience: int = Key(5, ge=1, examples=[3])
+    """Looks at validation (every `evaluate_every` rounds) without an improvement, after which it stops."""
+    least: float = Key(0.0, ge=0, examples=[0.001])
+    """How much better is an improvement."""
+
+
 class TrainSpec(SpecTable):
     """How a run goes: rounds, who takes part, the schedule, when to look."""
 
@@ -192,8 +202,11 @@ class TrainSpec(SpecTable):
     """Clients that take part in a round; default: all."""
     probability: float | None = Key(None, gt=0, le=1, examples=[0.3])
     """Instead: the chance of each client to take part."""
-    weights: Literal["examples", "uniform"] = Key("examples", examples=["uniform"])
-    """How much a reply counts: by the client's number of training examples, or all alike."""
+    weights: Any = Key("examples", examples=["uniform"])
+    """How much a reply counts: "examples", by the client's number of training examples; "uniform", all alike; or a list
+    of numbers, one for each client that trains."""
+    stop: StopSpec | None = Key(None)
+    """Early stopping, and the best round."""
     stateless: bool = Key(False, examples=[True])
     """Clients forget everything between rounds."""
     schedule: Any = Key("constant", examples=["cosine"])
@@ -227,6 +240,14 @@ class TrainSpec(SpecTable):
     """Some clients attack."""
     defence: DefenceSpec | None = Key(None)
     """The server defends itself."""
+
+    @pydantic.field_validator("weights")
+    @classmethod
+    def _weights(cls, weights: Any) -> Any:
+        numbers = isinstance(weights, list) and all(isinstance(each, int | float) and each > 0 for each in weights)
+        if not numbers and weights not in ("examples", "uniform"):
+            raise ValueError('it is "examples", "uniform" or a list of numbers that are greater than 0')
+        return weights
 
     @pydantic.field_validator("schedule")
     @classmethod

@@ -26,7 +26,8 @@ def round_rows(trials: Trials) -> pa.Table:
                 share = point["round"] / outcome.costs["rounds"]
                 spent = {key: outcome.costs[key] * share for key in ("bytes_up", "bytes_down", "gradients")}
                 rows.append({"method": name, "seed": seed, **point, **spent})
-    return pa.Table.from_pylist(rows)
+    names = dict.fromkeys(name for row in rows for name in row)  # a method may report what others do not
+    return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
 
 
 def client_rows(arena: Arena, trials: Trials) -> pa.Table:

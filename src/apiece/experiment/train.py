@@ -1,5 +1,6 @@
 """Train a method with one seed: look at validation now and then, and keep going after a crash."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,16 +10,18 @@ import jax
 import numpy as np
 
 from apiece.engines.engine import Engine, RunState
+from apiece.engines.simulation.division import on_host
 from apiece.engines.simulation.together import advance_together
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.evaluate import per_client
+from apiece.experiment.best import BestRound, Curve
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import finite, metric_values, sample
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.models.failures import raise_failures
 
+MOST_REPORTED = 10_000  # numbers of a name that are kept at every look
 SAVING = 0.1  # of the time, at most, goes into checkpoints
-Curve = list[dict[str, float]]
 Tick = Callable[[int], None]  # called with the number of rounds just done
 Watch = Callable[[str, int, int], None]  # called with what is going on, how much is done, and of how much
 
@@ -35,6 +38,8 @@ def train(
 ) -> tuple[RunState, Curve, float]:
     """(the run after all rounds, its validation curve, seconds of training); from the checkpoint at `keep`, if any.
 
+    With `plan.stop` the run stops when validation no longer improves, and is given as it was at its best round.
+
     The curve is a mean over clients, each counting once; of a large population a fixed sample is looked at, and
     `sampling_error` is the standard error that this brings.
     """
@@ -46,6 +51,7 @@ def train(
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
     watched = sample(place.population, plan.evaluate_clients)
+    best = BestRound(engine, plan, place.chosen_by, keep)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
@@ -54,12 +60,32 @@ def train(
         seconds += time.monotonic() - began
         curve.append(_look(engine, run, place, watched, seconds))
         tick(run.round - before)
+        if best.look(run, curve):
+            tick(plan.rounds - run.round)  # as good as done
+            break
         due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
         if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
             engine.save(run, keep, {"curve": curve, "seconds": seconds})
             saved = time.monotonic()
             saving = saved - began
+    if plan.stop is not None:
+        run = best.result(run, engine.start(place.model.init, seed, hyper), curve)
     return run, curve, seconds
+
+
+def _reported(engine: Engine, run: RunState) -> dict[str, Any]:
+    """What the method says of itself, name by name: a list of numbers, or the mean of very many."""
+    report = engine.build(run.hyper, run.round).report
+    found = {} if report is None else report(run.server)
+    plain = {name: np.asarray(on_host(value), np.float64) for name, value in found.items()}
+    few = lambda value: value if value.size <= MOST_REPORTED else value.mean()
+    return {f"reported_{name}": few(value).ravel().tolist() for name, value in plain.items()}
+
+
+def spent(engine: Engine, run: RunState, curve: Curve) -> dict[str, float]:
+    """What a run cost: all the rounds that were run, also those after its best one."""
+    last = curve[-1] if curve else {"round": run.round, "clock": run.clock}
+    return engine.costs(dataclasses.replace(run, round=int(last["round"]), clock=last["clock"]))
 
 
 def train_together(
@@ -111,4 +137,5 @@ def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds:
         "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
         "seconds": seconds,
         **{f"validation_{name}": mean(values) for name, values in own.items()},
+        **_reported(engine, run),
     }

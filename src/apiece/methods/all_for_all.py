@@ -150,6 +150,7 @@ def all_for_all(
         enroll=lambda params, x, data, key: (),
         local=local,
         personal=lambda client, x, data, key: x,
+        report=lambda server: {"w": server.mixing.w} | ({"b": server.b} if jnp.size(server.b) else {}),
     )
 
 

@@ -181,7 +181,8 @@ def dynamic_lambda(
         return Own(news.x, Kept(news.best, news.x), Kept(news.below, news.x), news.stopped)
 
     personal = lambda own, news, data, key: settled(own, news).w
-    return Method(init, message, merge, enroll, local, personal, keep=keep_work)
+    report = lambda server: {"lam": pulls[server.stage]}
+    return Method(init, message, merge, enroll, local, personal, keep=keep_work, report=report)
 
 
 def _worst(params: Params) -> jax.Array:

@@ -206,7 +206,8 @@ def self_fl(
         rate = present.sum() / cohort.population if smoothing else 1.0
         return server._replace(x=tree.step(server.x, rate, moved))
 
-    return Method(init, message, merge, enroll, local, personal=lambda own, view, data, key: own.model)
+    report = lambda server: {"spread": server.spread, "variances": server.variances}
+    return Method(init, message, merge, enroll, local, personal=lambda own, view, data, key: own.model, report=report)
 
 
 def leave_out(x: Params, own: Params, weight: Tree, others: Tree) -> Params:

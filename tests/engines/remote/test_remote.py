@@ -24,9 +24,9 @@ def halves(factory=fed_avg, seed=0, **options):
     return ServerHalf(terms, 3), [ClientHalf(terms, i, data_of(X[i], Y[i])) for i in range(3)]
 
 
-def play(server, clients, rounds, uniform=False):
+def play(server, clients, rounds, weights=None):
     for _ in range(rounds):
-        server.merge({client.i: client.answer(server.message(client.i)) for client in clients}, uniform)
+        server.merge({client.i: client.answer(server.message(client.i)) for client in clients}, weights)
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +94,12 @@ def test_everybody_builds_the_same_initial_model_from_the_seed():
 def test_the_merge_counts_examples_or_clients():
     sizes = (1, 3)
     moved = []
-    for uniform in (False, True):
+    for weights in (None, {0: 1.0, 1: 1.0}):
         build = lambda hyper, round: fed_avg(LOSS, steps=1, lr=1.0, batch=0)
         terms = agree(build, MODEL.init, (X[0], Y[0]), 0)
         clients = [ClientHalf(terms, i, data_of(X[i][:n], Y[i][:n])) for i, n in enumerate(sizes)]
         server = ServerHalf(terms, 2)
-        play(server, clients, 1, uniform)
+        play(server, clients, 1, weights)
         moved.append(np.asarray(server.server["b"])[0])
     means = [Y[i][:n].mean() for i, n in enumerate(sizes)]  # one step of size 1 from zero moves b to the mean of y
     np.testing.assert_allclose(moved, [(means[0] + 3 * means[1]) / 4, (means[0] + means[1]) / 2], rtol=1e-5)

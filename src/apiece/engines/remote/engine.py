@@ -14,7 +14,7 @@ import numpy as np
 from apiece import tree
 from apiece.client.draw import whole
 from apiece.engines.contact import Build, keys, mix_rows, model_shapes
-from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_part, check_word, join_outcomes
+from apiece.engines.engine import Engine, Outcomes, RunState, check_part, given_weights, join_outcomes
 from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import (
     NEVER,
@@ -60,19 +60,20 @@ class Remote(Engine):
         *,
         held_out: Mapping[str, tuple[Tree, Tree, np.ndarray]] | None = None,
         population: int | None = None,
-        weights: str = "examples",
+        weights: str | Sequence[float] = "examples",
         stateless: bool = False,
         participation: Participation | None = None,
         faults: Faults | None = None,
     ) -> None:
-        check_word("weights", weights, WEIGHTS)
         self.build = build
         self.sizes = np.diff(offsets).astype(np.int32)
         self.example = jax.tree.map(lambda leaf: np.asarray(leaf[:1]), (x, y))
         self.data = {"train": _own_rows(x, y, offsets)}
         self.data |= {part: _own_rows(*arrays) for part, arrays in (held_out or {}).items()}
         self.population = len(self.sizes) if population is None else population
-        self.uniform, self.stateless = weights == "uniform", stateless
+        self.stateless, given = stateless, given_weights(weights, self.population)
+        self.weights = dict.fromkeys(range(self.population), 1.0) if given is None and weights == "uniform" else None
+        self.weights = self.weights if given is None else dict(enumerate(given.tolist()))
         self.participation, self.faults = participation or Participation(), faults or Faults()
         self.participation.places(self.population)  # refuses a cohort that is too large
         self._programs = compile_programs(build)
@@ -98,7 +99,7 @@ class Remote(Engine):
             working = [int(i) for i in cohort[fate.works] if self.sizes[i]]
             clients |= {i: self._client(run, i) for i in working if i not in clients or self.stateless}
             replies = {i: clients[i].answer(server.message(i)) for i in working}
-            server.merge({i: replies[i] for i in map(int, cohort[fate.counts]) if i in replies}, self.uniform)
+            server.merge({i: replies[i] for i in map(int, cohort[fate.counts]) if i in replies}, self.weights)
             took += fate.duration
         # Before the run is looked at, or saved, everybody is told which of its replies was the last that counted.
         for i, client in clients.items() if not self.stateless else ():

@@ -9,7 +9,7 @@ and with that the client settles the matter before it goes on.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -120,10 +120,13 @@ class ServerHalf:
         header = {"round": self.round, "heard": self.heard.get(i, NEVER)}
         return encode(self.terms.message, method.message(self.server, jnp.int32(i)), header)
 
-    def merge(self, wires: dict[int, bytes], uniform: bool = False) -> None:
-        """One round's replies, merged. One that is malformed, of another round or not finite is refused and noted; it
-        does not end the round. Nobody's replies change nothing."""
-        read = {i: reply for i, wire in wires.items() if (reply := self._read(i, wire, uniform)) is not None}
+    def merge(self, wires: dict[int, bytes], weights: Mapping[int, float] | None = None) -> None:
+        """One round's replies, merged; one that is malformed, of another round or not finite is refused and noted, and
+        does not end the round. Nobody's replies change nothing.
+
+        `weights`: how much each client's reply counts; by default its number of examples.
+        """
+        read = {i: reply for i, wire in wires.items() if (reply := self._read(i, wire, weights)) is not None}
         if read:
             ids, weight = list(read), [examples for _, examples in read.values()]
             delay = jnp.zeros(len(ids), jnp.int32)
@@ -137,7 +140,7 @@ class ServerHalf:
             self.heard |= {i: self.round for i, told in zip(ids, np.asarray(counted), strict=True) if told}
         self.round += 1
 
-    def _read(self, i: int, wire: bytes, uniform: bool) -> tuple[Tree, int] | None:
+    def _read(self, i: int, wire: bytes, weights: Mapping[int, float] | None) -> tuple[Tree, float] | None:
         """(reply, its weight) of client i, or None if it cannot count."""
         try:
             reply, header = decode(self.terms.reply, wire)
@@ -149,7 +152,7 @@ class ServerHalf:
         except UserError as error:
             self.refusals.append(Refusal(i, self.round, str(error)))
             return None
-        return reply, 1 if uniform else examples
+        return reply, examples if weights is None else weights[i]
 
 
 @dataclasses.dataclass

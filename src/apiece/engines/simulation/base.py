@@ -18,7 +18,7 @@ from apiece import tree
 from apiece.client.draw import FULL_CHUNK
 from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
 from apiece.engines.costs import Costs
-from apiece.engines.engine import WEIGHTS, Engine, Outcomes, RunState, check_part, check_word, join_outcomes
+from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
@@ -52,7 +52,8 @@ class Simulation(Engine):
             be traced: seeds, grids and schedules share one compile.
         x, y, offsets: the flat training arrays; clients from `population` on are known but never sampled.
         held_out: other parts of the data by name, likewise (x, y, offsets), to judge models on.
-        weights: "examples" or "uniform", how much a reply counts. stateless: clients forget everything between rounds.
+        weights: "examples", "uniform" or a number a client, how much a reply counts.
+        stateless: clients forget everything between rounds.
         mode: "sequential", "vmap" or "auto" (by the platform). devices: default all.
     """
 
@@ -65,19 +66,21 @@ class Simulation(Engine):
         *,
         held_out: Mapping[str, tuple[Tree, Tree, np.ndarray]] | None = None,
         population: int | None = None,
-        weights: str = "examples",
+        weights: str | Sequence[float] = "examples",
         stateless: bool = False,
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
-        check_word("weights", weights, WEIGHTS)
         check_word("mode", mode, MODES)
         self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)
         self.held_out = {part: self.examples(*arrays) for part, arrays in (held_out or {}).items()}
         self.population = len(self.train.sizes) if population is None else population
-        self.uniform = weights == "uniform"
+        self.uniform, self.given = (
+            isinstance(weights, str) and weights == "uniform",
+            given_weights(weights, self.population),
+        )
         self.stateless = stateless
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.memories = 0 if stateless else self.population
@@ -247,6 +250,8 @@ class Simulation(Engine):
         return Stage(run.server, run.params, keys(run.seed).personal, run.hyper, round, self.train.x, self.train.y)
 
     def _weights(self, ids: np.ndarray) -> np.ndarray:
+        if self.given is not None:
+            return self.given[ids]
         return np.ones(ids.shape, np.float32) if self.uniform else self.train.sizes[ids].astype(np.float32)
 
     def _at_once(self, run: RunState, steps: int, width: int) -> int:

@@ -1,0 +1,57 @@
+"""The best round of a run so far, by validation: when to stop, and what to go back to."""
+
+import math
+import tempfile
+from pathlib import Path
+
+from apiece.engines.engine import Engine, RunState
+from apiece.experiment.spec_tables import TrainSpec
+
+Curve = list[dict[str, float]]
+
+
+def best_look(curve: Curve, by: str, higher: bool, least: float = 0.0) -> int:
+    """Which look at validation was the best: one has to be better by more than `least`, so of equals the first is.
+
+    >>> best_look([{"validation_loss": loss} for loss in (0.9, 0.5, float("nan"), 0.5, 0.6)], "validation_loss", False)
+    1
+    """
+    best, found = 0, -math.inf
+    for at, point in enumerate(curve):
+        value = point[by] if higher else -point[by]
+        if value > found + (least if math.isfinite(found) else 0):
+            best, found = at, value
+    return best
+
+
+class BestRound:
+    """Looks at a run as it goes: keeps its best round on disk, and says when it has not improved for long enough.
+
+    All of it is read off the curve, so that a run that is continued stops where it would have stopped.
+    """
+
+    def __init__(self, engine: Engine, plan: TrainSpec, by: tuple[str, bool], keep: Path | None) -> None:
+        self.engine, self.plan, self.by = engine, plan, by
+        self._folder = None if keep is not None or plan.stop is None else tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name) / "best" if self._folder is not None else keep
+        self.path = None if folder is None else folder.with_name(folder.name + ".best")
+
+    def look(self, run: RunState, curve: Curve) -> bool:
+        """Whether to stop now; the run is saved if this round is the best so far."""
+        if self.plan.stop is None or self.path is None:
+            return False
+        best = best_look(curve, *self.by, self.plan.stop.least)
+        if best == len(curve) - 1:
+            self.engine.save(run, self.path, {})
+        return len(curve) - 1 - best >= self.plan.stop.patience
+
+    def result(self, run: RunState, fresh: RunState, curve: Curve) -> RunState:
+        """The run as it was at its best round."""
+        if self.plan.stop is None or self.path is None or not curve:
+            return run
+        at_best = best_look(curve, *self.by, self.plan.stop.least) == len(curve) - 1
+        found = run if at_best else self.engine.restore(self.path, fresh)[0]
+        self.path.unlink(missing_ok=True)
+        if self._folder is not None:
+            self._folder.cleanup()
+        return found
