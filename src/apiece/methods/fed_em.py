@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
-from apiece.client.descend import descend
+from apiece.client.descend import descend, trained_as
 from apiece.client.draw import rows
 from apiece.client.weigh import each_loss, map_rows, rows_known, weighted_loss
 from apiece.methods.fed_avg import fed_avg
@@ -90,7 +90,8 @@ def fed_em(
                 some = rows(data, drawn.x, drawn.weight > 0)._replace(weight=drawn.weight)
                 return weighted_loss(loss, model, some, drawn.y[:, j], key)
 
-            return descend(explained, model, places, key, steps=steps, epochs=epochs, lr=lr, batch=batch)
+            how = trained_as(loss, explained)
+            return descend(how, model, places, key, steps=steps, epochs=epochs, lr=lr, batch=batch)
 
         # The same key, so the same batches, for all models.
         y = lax.map(lambda given: train(*given), (jnp.arange(components), x, jnp.broadcast_to(key, components)))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from apiece.client.descend import descend
+from apiece.client.descend import descend, trained_as
 from apiece.client.draw import FULL_CHUNK, whole
 from apiece.methods.head import check_classes, check_features, head_size, see
 from apiece.protocol import (
@@ -102,7 +102,7 @@ def fed_proto(
             counted = some.weight * c.known[some.y]
             return loss(v, some, key) + lam * (counted * away).sum() / jnp.maximum(some.weight.sum(), 1)
 
-        v = descend(pulled, v, data, key, steps=steps, epochs=epochs, lr=lr, batch=batch)
+        v = descend(trained_as(loss, pulled), v, data, key, steps=steps, epochs=epochs, lr=lr, batch=batch)
         return v, sum_classes(lambda x: see(model, v, x), data, c.mean)
 
     def merge(c: Prototypes, replies: Reply, cohort: Cohort, key: Tree) -> Prototypes:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
-from apiece.client.descend import descend
+from apiece.client.descend import descend, trained_as
 from apiece.client.draw import FULL_CHUNK, whole
 from apiece.client.weigh import weighted_loss
 from apiece.methods.fed_avg import fed_avg
@@ -76,8 +76,8 @@ def fed_rod(
             return weighted_loss(loss, y, some, alike[some.y], key)
 
         beside = lambda v, some, key: loss(together(x, v), some, key)
-        y = train(balanced, x, data, key, lr=lr)
-        return train(beside, v, data, own_key, lr=head_lr), tree.sub(y, x)
+        y = train(trained_as(loss, balanced), x, data, key, lr=lr)
+        return train(trained_as(loss, beside), v, data, own_key, lr=head_lr), tree.sub(y, x)
 
     return fed_avg(loss, server_lr=server_lr)._replace(
         enroll=enroll,
