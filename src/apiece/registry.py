@@ -33,7 +33,7 @@ from apiece.own import import_thing
 # fmt: off
 __all__ = [
     "Registry", "Option", "Whole", "Number", "read_options", "check_options",
-    "StepSize", "Pull", "Tolerance", "Positive", "NotNegative", "FromZero", "Passes",
+    "StepSize", "Pull", "Tolerance", "Positive", "NotNegative", "Share", "TunedShare", "FromZero", "Passes",
 ]
 # fmt: on
 

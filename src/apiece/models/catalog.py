@@ -72,8 +72,10 @@ def named_model(
     tokens: int = 0,
     every: bool = False,
     options: dict[str, Any] | None = None,
-) -> Model:
+) -> Any:
     """The model of a name for examples of a shape; `tokens` different ones, and targets at `every` place or one.
+
+    A function of one's own may give what is none yet: a Flax or torch module, say.
 
     Asked for again with the same measures and options, it is the same model.
 

@@ -26,6 +26,8 @@ from apiece.protocol import Batch, Params
 
 if TYPE_CHECKING:
     from apiece.models.torch.passes import Form, Passes
+else:  # that file imports PyTorch, which is loaded when a module is given
+    Form = Passes = Any
 
 
 class TorchModel(NamedTuple):
