@@ -46,7 +46,8 @@ def test_one_file_goes_from_the_page_through_kill_9_to_the_report(tmp_path):
     process = start("compare", "--spec", "s.toml", "--out", "run", cwd=tmp_path)
     stop_when(process, tmp_path / "run/checkpoints/mixture-tuning.json", signal.SIGKILL)
     assert not (tmp_path / "run/record.json").exists()
-    resumed = apiece("resume", "run", cwd=tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    resumed = apiece("resume", "../run", cwd=tmp_path / "elsewhere")
     assert resumed.returncode == 0, resumed.stderr
     record = read_record(tmp_path / "run")
     assert list(record.methods) == ["mixture", "mine-half"] and record.metrics == {"surprise": False}

@@ -15,7 +15,7 @@ LAMS = [0.1, 0.5, 2.0]
 
 
 def bench_of(method="ditto", **how):
-    return open_bench(method, None, digits(clients=4), 3, [0], None, dict(OPTIONS), {"evaluate_every": 2, **how})
+    return open_bench(method, None, digits(clients=4), 3, [0], None, None, dict(OPTIONS), {"evaluate_every": 2, **how})
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from apiece.client.schedule import SCHEDULES
@@ -47,7 +48,7 @@ def written_spec(spec: Spec) -> dict[str, Any]:
     values = spec.model_dump()
     for where, thing in own_things(spec).items():
         *above, last = where.split(".", 1) if where.startswith("methods.") else where.split(".")
-        text = thing if isinstance(thing, str) else path_of(thing) or GIVEN + where.split(".", 1)[-1]
+        text = _from_anywhere(thing) if isinstance(thing, str) else path_of(thing) or GIVEN + where.split(".", 1)[-1]
         if above == ["methods"]:
             name, stage, at = last.rpartition(".stages.")
             table = values["methods"][name]["stages"][int(at) - 1] if stage else values["methods"][last]
@@ -59,6 +60,12 @@ def written_spec(spec: Spec) -> dict[str, Any]:
         else:
             functools.reduce(dict.__getitem__, above, values)[last] = text
     return values
+
+
+def _from_anywhere(path: str) -> str:
+    """A path to a file of one's own, whole: the run can then be continued from any folder."""
+    file, colon, name = path.rpartition(":")
+    return f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else path
 
 
 def with_given(values: Any, given: Mapping[str, Any]) -> Any:
