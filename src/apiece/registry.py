@@ -182,7 +182,13 @@ def check_options(what: str, known: Mapping[str, Option], options: Mapping[str, 
     return {name: check(known[name], f"option '{name}' of {what}", plain(value)) for name, value in options.items()}
 
 
-class Registry(Mapping[str, Callable[..., Any]]):
+if typing.TYPE_CHECKING:
+    Factories = Mapping[str, Callable[..., Any]]
+else:  # whoever checks types as a program runs would look at the items, and so load the plug-ins
+    Factories = Mapping
+
+
+class Registry(Factories):
     """The factories of one kind, by name.
 
     Args:

@@ -182,7 +182,7 @@ def test_training_works_without_anything_held_out():
         (dict(seed=-1), "fit: 'seeds.0' = -1 is wrong"),
         (dict(cohort=5), "a cohort of 5 clients is more than the 4 there are"),
         (dict(cohort=2, probability=0.5), "exclude each other"),
-        (dict(schedule="cosine"), "fit: 'train.schedule' = 'cosine' is wrong"),
+        (dict(schedule="cosinus"), "fit: 'train.schedule' = 'cosinus' is wrong"),
         (
             dict(schedule="linear", schedule_options={"every": 3}),
             "schedule 'linear' has no option 'every': known: warmup",

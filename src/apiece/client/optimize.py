@@ -83,7 +83,7 @@ class OptimizedLoss:
     """A loss, and the optimizer that its gradients go through; `descend` asks for it.
 
     >>> loss = OptimizedLoss(lambda params, batch, key: params**2, make_optimizer("adam"), Tape())
-    >>> loss(3.0, None, None)
+    >>> float(loss(3.0, Batch(jnp.zeros(1), jnp.zeros(1), jnp.ones(1)), None))
     9.0
     """
 

@@ -298,7 +298,8 @@ def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
 def server_optimizer(spec: ServerSpec) -> Any:
     """The optax optimizer of the server.
 
-    >>> float(server_optimizer(ServerSpec(lr=0.5)).update(jnp.array(1.0), ())[0])
+    >>> rule, x = server_optimizer(ServerSpec(lr=0.5)), jnp.array(1.0)
+    >>> float(rule.update(x, rule.init(x))[0])
     -0.5
     """
     direction = make_optimizer(spec.optimizer, spec.options)
