@@ -234,8 +234,8 @@ def test_a_method_keeps_the_contract_with_memories_kept():
         build, hyper = bind("ditto", loss, {"steps": steps, "batch": 4}, optimizer=make_optimizer("adam"), keep=True)
         return build(hyper | {"lr": lr, "lam": lam}, 0)
 
-    check_method(ditto_with_adam, engines=["remote"], checks=["states_keep_their_shapes", "forgetting_is_legal",
-                 "states_are_committed_when_replies_counted", "what_is_kept_is_of_use"])  # fmt: skip
+    checks = ["states_keep_their_shapes", "states_are_committed_when_replies_counted"]
+    assert len(check_method(ditto_with_adam, engines=["remote"], checks=checks)) == 2
 
 
 def test_a_schedule_scales_whatever_the_step_size_is_called():
