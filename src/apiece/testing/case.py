@@ -16,6 +16,7 @@ from apiece import tree
 from apiece.engines.contact import keys
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
+from apiece.engines.remote.halves import compile_programs
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.vectorized import Vectorized
@@ -281,7 +282,8 @@ class Case:
         how: dict[str, Any] = dict(population=POPULATION, stateless=stateless)
         if engine == "remote":
             remote = Remote(*here, participation=Chosen(), **how)
-            usual = self.remember("remote programs", lambda: remote._programs)  # a client's work is the same in all
+            # A client's work is the same in all; whichever is made first, it is that of the method as it is.
+            usual = self.remember("remote programs", lambda: compile_programs(self.watched))
             remote._programs = usual._replace(merge=remote._programs.merge) if aside else usual
             return remote
         how |= dict(block=len(FIRST_EVERYBODY) + 1)
