@@ -63,7 +63,7 @@ import jax
 __all__ = [
     "Method", "Data", "Batch", "Cohort", "Question",
     "Tree", "Params", "Server", "Message", "Client", "Reply", "Personal", "Apply", "Loss",
-    "apply_model", "keep_work", "merge_replies", "with_merge",
+    "apply_model", "keep_work", "merge_replies", "trained_as", "with_merge",
 ]
 # fmt: on
 
@@ -162,6 +162,17 @@ def keep_work(before: Client, after: Client) -> Client:
     'after'
     """
     return after
+
+
+def trained_as(loss: Loss, other: Loss) -> Loss:
+    """Another loss, made of this one, trained in the same way: through the client's optimizer, if there is one.
+
+    >>> loss = lambda params, batch, key: params**2
+    >>> trained_as(loss, lambda params, batch, key: loss(params, batch, key) + 1)(2.0, None, None)
+    5.0
+    """
+    over = getattr(loss, "over", None)
+    return other if over is None else over(other)
 
 
 class Method(NamedTuple):

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 import jax
 
 from apiece.errors import UserError, suggest
-from apiece.protocol import Loss, Params, Tree
+from apiece.protocol import Loss, Params, Tree, trained_as
 
 __all__ = ["Part", "paths", "under", "layers", "part", "part_of", "split", "divide", "join", "given", "path_name"]
 
@@ -147,9 +147,7 @@ def given(loss: Loss, other: Params) -> Loss:
     >>> given(whole, {"a": 3.0, "b": None})({"a": None, "b": 2.0}, None, None)
     6.0
     """
-    part = lambda own, batch, key: loss(join(own, other), batch, key)
-    over = getattr(loss, "over", None)  # a loss with an optimizer: the part is trained by it, too
-    return part if over is None else over(part)
+    return trained_as(loss, lambda own, batch, key: loss(join(own, other), batch, key))
 
 
 def path_name(path: tuple) -> str:

@@ -42,8 +42,9 @@ def test_an_example_runs(text, tmp_path, monkeypatch):
     if "stages" in str(values.get("methods")):
         model["name"] = "mlp"  # a network that has a last layer
     values.setdefault("methods", {"fed_avg": {}})
-    if "arrivals" in values.get("train", {}):
-        values["train"]["arrivals"].setdefault("active", 4)
+    arrivals = values.get("train", {}).get("arrivals", {})
+    if "pace" in arrivals:
+        arrivals.setdefault("active", 4)  # of six clients
     check_spec(make_spec({"baselines": False, **values}))
 
 

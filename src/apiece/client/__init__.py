@@ -1,6 +1,6 @@
 """What a client does with its data: draw a batch, descend, solve."""
 
-from apiece.client.descend import descend, full_gradient, gradient, toward, trained_as
+from apiece.client.descend import descend, full_gradient, gradient, toward
 from apiece.client.draw import draw, shuffler, whole
 from apiece.client.schedule import schedule
 from apiece.client.solve import alternate, conjugate_gradients, slopes, solve
@@ -8,7 +8,7 @@ from apiece.client.solve import alternate, conjugate_gradients, slopes, solve
 # fmt: off
 __all__ = [
     "draw", "shuffler", "whole",
-    "descend", "full_gradient", "gradient", "toward", "trained_as",
+    "descend", "full_gradient", "gradient", "toward",
     "alternate", "conjugate_gradients", "slopes", "solve",
     "schedule",
 ]

@@ -147,17 +147,6 @@ def descend(
     return params
 
 
-def trained_as(loss: Loss, other: Loss) -> Loss:
-    """Another loss, made of this one, trained in the same way: through the client's optimizer, if there is one.
-
-    >>> loss = lambda params, batch, key: params**2
-    >>> trained_as(loss, lambda params, batch, key: loss(params, batch, key) + 1)(2.0, None, None)
-    5.0
-    """
-    over = getattr(loss, "over", None)
-    return other if over is None else over(other)
-
-
 def toward(center: Params, lam: Tree) -> Callable[[Params], Params]:
     """The gradient of lam/2 |p - center|^2, as a shift for `descend`.
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from apiece.engines.engine import Engine, RunState
-from apiece.experiment.spec_tables import TrainSpec
+from apiece.experiment.spec_tables import StopSpec
 
 Curve = list[dict[str, float]]
 
@@ -30,28 +30,25 @@ class BestRound:
     All of it is read off the curve, so that a run that is continued stops where it would have stopped.
     """
 
-    def __init__(self, engine: Engine, plan: TrainSpec, by: tuple[str, bool], keep: Path | None) -> None:
-        self.engine, self.plan, self.by = engine, plan, by
-        self._folder = None if keep is not None or plan.stop is None else tempfile.TemporaryDirectory()
-        folder = Path(self._folder.name) / "best" if self._folder is not None else keep
-        self.path = None if folder is None else folder.with_name(folder.name + ".best")
+    def __init__(self, engine: Engine, stop: StopSpec, by: tuple[str, bool], keep: Path | None) -> None:
+        self.engine, self.stop, self.by = engine, stop, by
+        self._folder = tempfile.TemporaryDirectory()  # where nothing else is kept
+        self.path = Path(self._folder.name) / "best" if keep is None else keep.with_name(keep.name + ".best")
 
     def look(self, run: RunState, curve: Curve) -> bool:
         """Whether to stop now; the run is saved if this round is the best so far."""
-        if self.plan.stop is None or self.path is None:
-            return False
-        best = best_look(curve, *self.by, self.plan.stop.least)
-        if best == len(curve) - 1:
+        since = len(curve) - 1 - self._best(curve)
+        if not since:
             self.engine.save(run, self.path, {})
-        return len(curve) - 1 - best >= self.plan.stop.patience
+        return since >= self.stop.patience
 
     def result(self, run: RunState, fresh: RunState, curve: Curve) -> RunState:
         """The run as it was at its best round."""
-        if self.plan.stop is None or self.path is None or not curve:
-            return run
-        at_best = best_look(curve, *self.by, self.plan.stop.least) == len(curve) - 1
+        at_best = self._best(curve) == len(curve) - 1
         found = run if at_best else self.engine.restore(self.path, fresh)[0]
         self.path.unlink(missing_ok=True)
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._folder.cleanup()
         return found
+
+    def _best(self, curve: Curve) -> int:
+        return best_look(curve, *self.by, self.stop.least)

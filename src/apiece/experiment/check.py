@@ -16,6 +16,7 @@ from apiece.experiment.build import (
     Arena,
     arena,
     federation_of,
+    keeps_memories,
     model_and_objective,
     optimizer_of,
     with_new_clients,
@@ -54,10 +55,7 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
     place = place._replace(chosen_by=criterion(spec, place.metrics))
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
-        arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # names clients that are not there
-        if spec.train.arrivals.active > place.population:
-            raise UserError(f"train.arrivals.active = {spec.train.arrivals.active} clients at work are more than the "
-                            f"{place.population} that train; lower it")  # fmt: skip
+        arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # says what does not fit the clients
     schedule(spec.train.schedule, spec.train.rounds, **spec.train.schedule_options)
     for row in spec.rows.values():
         try:
@@ -125,7 +123,7 @@ def _check_optimizer(row: Variant, options: dict[str, Any], train: TrainSpec, pl
         return optimizer.init(params)
 
     counting = optax.GradientTransformation(init, optimizer.update)
-    how: dict[str, Any] = dict(optimizer=counting, keep=train.optimizer is not None and train.optimizer.keep)
+    how: dict[str, Any] = dict(optimizer=counting, keep=keeps_memories(train))
     build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model, **how)
     method, key = build(hyper, 0), jax.random.key(0)
 

@@ -51,7 +51,7 @@ def train(
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
     watched = sample(place.population, plan.evaluate_clients)
-    best = BestRound(engine, plan, place.chosen_by, keep)
+    best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
@@ -60,7 +60,7 @@ def train(
         seconds += time.monotonic() - began
         curve.append(_look(engine, run, place, watched, seconds))
         tick(run.round - before)
-        if best.look(run, curve):
+        if best is not None and best.look(run, curve):
             tick(plan.rounds - run.round)  # as good as done
             break
         due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
@@ -68,7 +68,7 @@ def train(
             engine.save(run, keep, {"curve": curve, "seconds": seconds})
             saved = time.monotonic()
             saving = saved - began
-    if plan.stop is not None:
+    if best is not None:
         run = best.result(run, engine.start(place.model.init, seed, hyper), curve)
     return run, curve, seconds
 

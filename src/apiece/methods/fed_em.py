@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
-from apiece.client.descend import descend, trained_as
+from apiece.client.descend import descend
 from apiece.client.draw import rows
 from apiece.client.weigh import each_loss, map_rows, rows_known, weighted_loss
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.ifca import start_apart
-from apiece.protocol import Apply, Batch, Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.protocol import Apply, Batch, Client, Data, Loss, Method, Params, Reply, Tree, keep_work, trained_as
 from apiece.registry import FromZero, Passes, Positive, StepSize
 
 

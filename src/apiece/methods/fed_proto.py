@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from apiece.client.descend import descend, trained_as
+from apiece.client.descend import descend
 from apiece.client.draw import FULL_CHUNK, whole
 from apiece.methods.head import check_classes, check_features, head_size, see
 from apiece.protocol import (
@@ -24,6 +24,7 @@ from apiece.protocol import (
     Tree,
     apply_model,
     keep_work,
+    trained_as,
 )
 from apiece.registry import FromZero, Passes, Pull, StepSize
 

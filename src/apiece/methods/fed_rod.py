@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece import tree
-from apiece.client.descend import descend, trained_as
+from apiece.client.descend import descend
 from apiece.client.draw import FULL_CHUNK, whole
 from apiece.client.weigh import weighted_loss
 from apiece.methods.fed_avg import fed_avg
 from apiece.methods.head import check_classes
-from apiece.protocol import Batch, Client, Data, Loss, Method, Params, Reply, Tree, keep_work
+from apiece.protocol import Batch, Client, Data, Loss, Method, Params, Reply, Tree, keep_work, trained_as
 from apiece.registry import FromZero, NotNegative, Passes, Positive, StepSize
 from apiece.split import divide, join, part_of
 
