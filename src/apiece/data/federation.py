@@ -14,6 +14,7 @@ import numpy as np
 from apiece.data import statistics, storage
 from apiece.data.describe import label_skew, spread_of
 from apiece.data.ids import all_differ, suggest_id
+from apiece.data.scaling import Scaling
 from apiece.data.splits import SPLITS, Listed, Split
 from apiece.errors import UserError, suggest
 
@@ -31,7 +32,8 @@ class Federation:
     y are [rows, length] indexes of `classes`, the characters, and y is x one character later (-1: there is none).
     `new` holds clients that never train, in the same schema. `notes` are what a reader of results should know.
     `truth` holds what a generator knows: entries whose name starts with "personal" have one row per client, the others
-    belong to all ("center"). Every client has at least one training example.
+    belong to all ("center"). `scaling` is how examples were scaled, if they were: x and y are after it. Every client
+    has at least one training example.
 
     >>> from apiece.data import from_rows
     >>> rows = np.arange(12.0).reshape(6, 2)
@@ -51,6 +53,7 @@ class Federation:
     truth: dict[str, np.ndarray] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", np.asarray(self.ids, np.str_))
@@ -198,7 +201,7 @@ class Federation:
         scaled = lambda x: ((x - mean) / spread).astype(self.train.x.dtype)
         parts = {part: replace(getattr(self, part), x=scaled(getattr(self, part).x)) for part in SPLITS}
         new = None if self.new is None else self.new._rescaled(mean, spread)
-        return replace(self, new=new, **parts)
+        return replace(self, new=new, scaling=Scaling(mean, spread).after(self.scaling), **parts)
 
     def summary(self) -> dict[str, Any]:
         """What is in it: clients, sizes, classes per client, label skew.
@@ -256,6 +259,7 @@ class Federation:
             "features": list(self.features),
             "notes": list(self.notes),
             "truth": sorted(self.truth),
+            "scaling": None if self.scaling is None else self.scaling.as_dict(),
             "new": None,
         }
         arrays = {f"{prefix}ids": self.ids} | {f"{prefix}truth.{key}": value for key, value in self.truth.items()}
@@ -281,9 +285,9 @@ class Federation:
 
     @classmethod
     def _opened(cls, folder: Path, described: dict[str, Any], prefix: str) -> "Federation":
-        kinds: dict[str, Any] = {"name": str, "task": str, "new": dict | None}
+        kinds: dict[str, Any] = {"name": str, "task": str, "new": dict | None, "scaling": dict | None}
         kinds |= dict.fromkeys(("classes", "features", "notes", "truth"), list)
-        described = {"notes": [], **described}  # folders written before there were notes have none
+        described = {"notes": [], "scaling": None, **described}  # older folders have none
         for key, kind in kinds.items():
             if key not in described or not isinstance(described[key], kind):
                 raise UserError(f"{folder / storage.DESCRIBED} has no valid '{key}'; the federation is damaged")
@@ -300,6 +304,8 @@ class Federation:
         new = cls._opened(folder, described["new"], f"{prefix}new.") if described["new"] is not None else None
         words: dict[str, Any] = {key: tuple(str(word) for word in described[key]) for key in _WORDS}
         try:
-            return cls(described["name"], ids, task=described["task"], truth=truth, new=new, **parts, **words)
+            scaling = None if described["scaling"] is None else Scaling.from_dict(described["scaling"])
+            about: dict[str, Any] = {"task": described["task"], "truth": truth, "new": new, "scaling": scaling}
+            return cls(described["name"], ids, **about, **parts, **words)
         except UserError as error:
             raise UserError(f"{folder}: {error}; the federation is damaged") from error
