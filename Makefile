@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench lint format docs reproduce clean
+.PHONY: help demo test thorough bench lint format docs reproduce clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +19,11 @@ demo: .venv/.test ## compare nine methods on handwritten digits, client by clien
 	@out="$(OUT)"; n=2; while [ -e "$$out" ]; do out="$(OUT)-$$n"; n=$$((n + 1)); done; set -x; \
 	$(BIN)/apiece compare --data digits --methods $(METHODS) --rounds 100 --seeds 3 --out "$$out"
 
-test: .venv/.test ## run all tests but the slow ones (those: .venv/bin/pytest -m slow)
+test: .venv/.test ## run the tests that a change needs: all but the thorough and the slow ones
 	$(BIN)/pytest -q -n 2 --dist worksteal
+
+thorough: .venv/.test ## run the others that need no real data: every method's contract, every model, every verdict
+	$(BIN)/pytest -q -n 2 --dist worksteal -m thorough
 
 bench: .venv/.bench ## measure speed against PyTorch, NumPy and, where installed, pfl
 	$(BIN)/python -m benchmarks speed

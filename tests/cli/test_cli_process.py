@@ -80,6 +80,7 @@ def metrics_of(out: Path) -> str:
                        for name, method in record_of(out)["methods"].items()})  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_the_same_seed_in_two_processes_gives_byte_equal_metrics(two_runs):
     assert metrics_of(two_runs / "first") == metrics_of(two_runs / "second")
     first, second = (record_of(two_runs / name)["methods"] for name in ("first", "second"))
@@ -120,6 +121,7 @@ def test_an_existing_output_folder_is_never_touched(two_runs, monkeypatch):
     assert {p: p.read_bytes() for p in (two_runs / "first").rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_in_another_process_to_the_numbers_of_an_undisturbed_one(whole, tmp_path):
     killed(whole, tmp_path, "checkpoints/ditto-0.safetensors")
     resumed = apiece("resume", "run", "--json", cwd=tmp_path)

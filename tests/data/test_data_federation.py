@@ -274,6 +274,7 @@ def test_no_pickle_is_ever_loaded(saved):
         Federation.load(saved[1])
 
 
+@pytest.mark.thorough
 def test_a_million_clients_are_made_saved_opened_and_described_in_seconds(tmp_path):
     began = time.process_time()  # of this process, so that busy neighbours do not matter
     federation = many(clients=1_000_000, examples=10, features=4)

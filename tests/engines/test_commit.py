@@ -106,6 +106,7 @@ def spoiled(method):
     return guard._replace(merge=lambda *given: merge(*given)[0], merge_counted=merge)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["vectorized", "remote", "asynchronous"])
 @pytest.mark.parametrize("factory", [scaffold, self_fl, ditto])
 def test_a_guard_inside_a_wrapper_is_heard_by_the_client_it_refused(engine, factory):

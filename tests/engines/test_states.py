@@ -90,6 +90,7 @@ def numbers(kind):
     return (*found, *jax.tree.leaves(engine.personal(run, np.arange(9)))), kinds(run.rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["rounds", "replies"])
 def test_large_states_give_the_same_numbers_as_small_ones(monkeypatch, kind):
     plain, where = numbers(kind)

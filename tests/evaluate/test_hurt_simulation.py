@@ -79,6 +79,7 @@ def run(rng, truth, examples, with_npmle):
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("truth", "examples"), REFERENCE)
 def test_the_table_comes_out_within_sampling_error(truth, examples):
     rng = np.random.default_rng([list(TRUTHS).index(truth), examples])

@@ -6,6 +6,7 @@ import pytest
 from run_example import EXAMPLES, printed
 
 
+@pytest.mark.thorough
 def test_hospitals_are_imported_compared_and_reported(tmp_path):
     said = printed("hospitals", tmp_path)
     assert "clients: 14" in said and "'cholesterol': 559 of 1517 missing" in said and "'smoker': 3 levels" in said

@@ -29,6 +29,7 @@ def played():
     return place, rivals, found, said
 
 
+@pytest.mark.thorough
 def test_every_setting_is_tried_and_the_best_on_validation_stands(played):
     _, rivals, found, said = played
     assert [len(found[name].tried) for name in rivals] == [2, 4, 0], "one setting needs no trial"

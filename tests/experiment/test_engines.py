@@ -30,8 +30,14 @@ def numbers(value, path=""):
 
 @pytest.mark.parametrize(
     "more",
-    [dict(methods=["ditto"], tune=2), dict(methods=["scaffold", "self_fl"], faults=FAULTS, baselines=False)],
-    ids=["calm", "faults"],
+    [
+        pytest.param(dict(methods=["ditto"], tune=2), id="calm"),
+        pytest.param(
+            dict(methods=["scaffold", "self_fl"], faults=FAULTS, baselines=False),
+            id="faults",
+            marks=pytest.mark.thorough,
+        ),
+    ],
 )
 def test_a_comparison_through_bytes_has_the_numbers_of_the_simulated_one(tmp_path, more):
     found = {engine: run(values_of(engine, **more), tmp_path / engine) for engine in ("vectorized", "remote")}

@@ -215,6 +215,7 @@ def test_an_optimizer_that_travels_with_the_loss_is_the_one_that_is_given():
     assert float(given) == float(travels) == pytest.approx(float(w), rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_memories_that_are_kept_go_on_where_they_stopped():
     """One client, full batches: rounds of two steps with kept moments are one run of Adam; reset ones are not."""
     federation = digits(clients=2)
@@ -227,6 +228,7 @@ def test_memories_that_are_kept_go_on_where_they_stopped():
     assert np.abs(model(reset) - model(whole)).max() > 1e-4
 
 
+@pytest.mark.thorough
 def test_a_method_keeps_the_contract_with_memories_kept():
     from apiece.methods.bind import bind
 

@@ -35,6 +35,7 @@ def fitted(found, method):
     return fit(method, found.place.model, federation(), seed=3, options=given, **PLAN)
 
 
+@pytest.mark.thorough
 def test_both_engines_judge_them_alike(found, tmp_path):
     there = compared(tmp_path / "run", "remote")
     for method in METHODS:

@@ -351,6 +351,7 @@ def test_models_that_start_apart_keep_what_mixing_never_contracts():
     assert mean_error("oracle", False) == pytest.approx(0.000035, abs=0.5e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.optimized
 def test_whoever_estimates_again_must_start_again_from_mixed_local_models():
     kept, restarted = mean_error("unbiased", False), mean_error("unbiased", True)
@@ -362,6 +363,7 @@ def test_whoever_estimates_again_must_start_again_from_mixed_local_models():
     assert mean_error("oracle", True) == pytest.approx(3.2e-5, rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.optimized
 def test_with_separate_clusters_every_estimate_beats_training_alone():
     chances = np.repeat([0.1, 0.35, 0.65, 0.9], 25)

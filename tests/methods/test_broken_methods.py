@@ -14,6 +14,8 @@ from apiece.methods import fed_avg
 from apiece.protocol import Batch
 from apiece.testing import check_method
 
+pytestmark = pytest.mark.thorough  # it is the checker that is checked
+
 
 def one_step(loss, lr, direction=None):
     """FedAvg with one step a round: the sound method that the broken ones are made of. Compiles fast."""

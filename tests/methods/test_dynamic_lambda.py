@@ -65,6 +65,7 @@ def error(models, truth):
     return np.mean(np.sum((models - truth) ** 2, axis=-1), axis=(0, 2))
 
 
+@pytest.mark.thorough
 @pytest.mark.optimized
 @pytest.mark.parametrize("radius", PUBLISHED)
 def test_the_engine_runs_the_published_steps(runs, radius):

@@ -185,6 +185,7 @@ def test_the_reply_is_the_gradient_of_what_is_left_after_tuning():
     assert float(reply @ direction) == pytest.approx(slope_of_worth, abs=1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.optimized
 @pytest.mark.usefixtures("x64")
 def test_exact_ffgg_on_the_example():

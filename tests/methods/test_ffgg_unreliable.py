@@ -39,6 +39,7 @@ def mean_pull(f, server, honest=slice(None)):
     return np.linalg.norm(felt(f, theta)[honest].mean(0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["new", "same"])
 def test_late_replies_reach_the_optimum_that_all_share_and_no_other(policy):
     pace = Pace("given", times=(1.0,) * 8 + (10.0,) * 8, jitter="exponential")

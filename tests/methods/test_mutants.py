@@ -21,6 +21,8 @@ from apiece.methods import apfl, ditto, fed_avg, fed_per, partial, scaffold, sel
 from apiece.split import divide, join, under
 from apiece.testing import CHECKS, check_method
 
+pytestmark = pytest.mark.thorough  # it is the checker that is checked
+
 apfl_file = sys.modules[apfl.__module__]  # `apiece.methods.apfl` is the factory
 BY_HAND = [name for name, check in CHECKS.items() if check.engines == ("functions",)]
 

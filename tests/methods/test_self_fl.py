@@ -411,6 +411,7 @@ SPREADS = (0.05, 0.2, 1.0)
 FULL = dict(batch=0, tune_lr=0.2, tune_steps=300, lr=0.02, l_max=400)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rule", "claimed"), [("bayes", (0.0393, 0.258, 0.444)), ("paper", (0.0393, 0.347, 1.80))], ids=["bayes", "paper"]
 )

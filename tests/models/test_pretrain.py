@@ -116,6 +116,7 @@ def test_what_cannot_be_is_said(model, federation):
         pretrained(model, federation, epochs=0)
 
 
+@pytest.mark.thorough
 def test_pretraining_learns_from_training_rows_alone_and_tells_its_error(model, federation):
     others, mine = federation.take(range(4)), federation.take(range(4, 9))
     told = []

@@ -25,6 +25,7 @@ def federations(count):
     return x, rng.standard_normal((count, CLIENTS, EXAMPLES)), sizes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ditto", "scaffold"])
 def test_a_repetition_is_a_run_of_the_engine(name):
     x, y, sizes = federations(2)

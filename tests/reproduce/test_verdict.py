@@ -14,6 +14,7 @@ from apiece.reproduce.verdict import SOURCES, Claim, mean_of, stated, within
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs/reproduction"
+SHORT = ("dynamic-lambda", "self-fl-synthetic", "fedclup-logistic")
 ON_REAL_DATA = [
     pytest.mark.slow,
     pytest.mark.skipif("APIECE_DATA" not in os.environ, reason="APIECE_DATA names no folder with the real data sets"),
@@ -46,7 +47,13 @@ def test_a_row_of_the_table_says_whose_claim_it_is():
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("name", [*SYNTHETIC, *(pytest.param(name, marks=ON_REAL_DATA) for name in REAL)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=() if name in SHORT else pytest.mark.thorough) for name in SYNTHETIC),
+        *(pytest.param(name, marks=ON_REAL_DATA) for name in REAL),
+    ],
+)
 def test_a_quick_run_judges_as_the_full_run_did(name):
     """What is in both must have the same verdict; a full run says no less than a quick one."""
     full = {claim["name"]: claim for claim in json.loads((KEPT / f"{name}.json").read_text())["claims"]}

@@ -60,11 +60,13 @@ FUNCTIONS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factory", [under_everything, with_memories])
 def test_a_wrapped_method_keeps_the_contract(factory):
     assert len(check_method(factory, checks=FUNCTIONS)) == len(FUNCTIONS)
 
 
+@pytest.mark.thorough
 def test_a_wrapped_method_is_the_same_on_both_engines():
     def noisy(loss, *, steps=2, lr=0.1, batch=8):
         return attacked(
@@ -283,6 +285,7 @@ def distances():
     return found
 
 
+@pytest.mark.thorough
 def test_with_a_shared_optimum_krum_and_the_median_over_buckets_find_it_under_every_attack(distances):
     assert max(distances[True, rule, attack] for rule in ("krum", "median") for attack in ATTACKS) < 1e-12
 

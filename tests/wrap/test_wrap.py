@@ -232,6 +232,7 @@ def test_a_pipeline_ends_with_the_private_part_tuned():
     np.testing.assert_allclose(model["b"], 1 - model["a"], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_stages_keep_the_contract():
     def two_stages(loss, *, lr: float = 0.1, steps: int = 2, batch: int = 4):
         shared = fed_avg(loss, lr=lr, steps=steps, batch=batch)

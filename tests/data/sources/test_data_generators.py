@@ -130,6 +130,7 @@ def test_many_can_be_learned_and_personalized():
     assert (y == favourite).mean() == pytest.approx(0.55, abs=0.03)
 
 
+@pytest.mark.thorough
 def test_a_million_clients_with_64_features_are_made_in_seconds():
     began = time.process_time()
     federation = many()

@@ -42,6 +42,7 @@ def results(tmp_path_factory):
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("run", ["ditto", "late"])
 def test_two_processes_give_the_numbers_of_one(results, run):
     alone, first, second = results

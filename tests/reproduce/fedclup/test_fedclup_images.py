@@ -55,6 +55,7 @@ def twice(folder):
     return here, first, moved, fresh, count, engine
 
 
+@pytest.mark.thorough
 def test_rivals_and_cuts_share_engines_and_an_engine_that_moved_finds_what_a_new_one_finds(twice):
     *_, moved, fresh, count, _ = twice
     assert count == 2, "one for each method, though two rivals and two cuts use fed_clup's"

@@ -37,6 +37,7 @@ def finished(place):
     return found
 
 
+@pytest.mark.thorough
 def test_fedavg_goes_on_from_the_model_of_the_first_stage(place, finished):
     for seed, outcome in finished["FedAvg"].before.outcomes.items():
         options = dict(epochs=1, lr=0.5)

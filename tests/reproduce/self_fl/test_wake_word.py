@@ -61,6 +61,7 @@ def test_a_seed_has_one_warm_start_and_another_seed_another(at):
     assert float(abs(first["w"] - other["w"]).max()) > 0
 
 
+@pytest.mark.thorough
 def test_who_does_not_move_has_the_false_accepts_of_the_warm_start(at):
     rivals = {
         "still": Rival("fed_avg", dict(lr=1e-9, steps=1)),
