@@ -189,13 +189,14 @@ class Asynchronous(Simulation):
             starts=self.train.starts[ids],
             sizes=self.train.sizes[ids],
         )
+        heard = back & (self.train.sizes[whose] > 0)  # who has no example has sent nothing, whatever lies in its place
         late = np.where(back, journal.merge[arrived] - journal.start[arrived], 0).astype(np.int32)
         columns |= dict(
             aside=np.where(there, plan.slot[job], self.replies).astype(np.int32),
             back=np.where(back, plan.slot[arrived], self.replies).astype(np.int32),
             whose=whose,
             late=late,
-            weight=np.where(back, self._weights(whose), 0).astype(np.float32),
+            weight=np.where(heard, self._weights(whose), 0).astype(np.float32),
         )
         if goes_back:
             columns["home"] = np.where(back, home, rows_at_most).astype(np.int32)
