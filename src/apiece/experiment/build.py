@@ -16,7 +16,7 @@ from apiece.data import SOURCES, Federation, load, source
 from apiece.data.federation import HITS
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.asynchronous import Asynchronous
+from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
 from apiece.engines.simulation.division import mesh_of, on_devices
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
@@ -232,6 +232,8 @@ def engine_of(
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
+        # Steps beyond the next look would be computed for nothing.
+        how["block"] = min(train.evaluate_every, BLOCK)
         return Asynchronous(*here, arrivals=arrivals_of(train.arrivals), **how), hyper
     wrong = train.faults
     faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, pace_of(wrong.pace))

@@ -31,6 +31,8 @@ from apiece.engines.world.arrivals import Arrivals, Journal
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Method, Params, Tree, merge_replies
 
+BLOCK = 64  # steps that are one compiled call, if the run is not looked at before
+
 
 class Itinerary(NamedTuple):
     """A journal as steps of a scan: each job's step, wave and place among the replies on their way."""
@@ -70,7 +72,7 @@ class Asynchronous(Simulation):
     """
 
     def __init__(
-        self, build: Build, x: Tree, y: Tree, offsets: np.ndarray, *, arrivals: Arrivals, block: int = 64, **how: Any
+        self, build: Build, x: Tree, y: Tree, offsets: np.ndarray, *, arrivals: Arrivals, block: int = BLOCK, **how: Any
     ) -> None:
         super().__init__(build, x, y, offsets, **how)
         self.arrivals, self.block = arrivals, block
