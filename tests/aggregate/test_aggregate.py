@@ -106,7 +106,7 @@ GOLDEN = [  # by the rule's name, and how
     ("median", median(), np.median(X, 0), (1.1, 2.0)),
     ("krum", krum(byzantine=1), X[numpy_krum_order(X, 1)[0]], (1, 2)),
     ("trimmed_mean", trimmed_mean(trim=1), numpy_trimmed_mean(X, 1), (1.1, 2.0)),
-    ("geometric_median", geometric_median(), numpy_geometric_median(X, 8), (1.082859, 2.007191)),
+    ("geometric_median", geometric_median(steps=8), numpy_geometric_median(X, 8), (1.082859, 2.007191)),
     (
         "geometric_median, converged",
         geometric_median(steps=1000),
@@ -139,7 +139,7 @@ ROBUST = {
     "trimmed_mean": trimmed_mean(trim=2),
     "krum": krum(byzantine=2),
     "multi_krum": multi_krum(byzantine=2),
-    "geometric_median": geometric_median(steps=100),
+    "geometric_median": geometric_median(),
     "centered_clipping": centered_clipping(radius=1.0, steps=20),
     "bucketing": bucketing(krum(byzantine=2)),
     "nearest_neighbour_mixing": nearest_neighbour_mixing("median", byzantine=2),
@@ -149,11 +149,12 @@ NUMPY = {
     "trimmed_mean": trimmed_mean(trim=2),
     "krum": krum(byzantine=2),
     "multi_krum": multi_krum(byzantine=1, keep=3),
-    "geometric_median": geometric_median(),
+    "geometric_median": geometric_median(steps=8),
     "centered_clipping": centered_clipping(radius=0.7, steps=3),
     "nearest_neighbour_mixing": nearest_neighbour_mixing(plain_mean, byzantine=2),
 }
 KEY = jax.random.key(5)
+MEDIAN, EIGHT_STEPS = jax.jit(geometric_median()), jax.jit(geometric_median(steps=8))
 RUN = {name: jax.jit(combine) for name, combine in ROBUST.items()}  # on [11, 5], so that each is compiled once
 
 
@@ -202,6 +203,27 @@ def test_every_rule_is_numpys_over_those_present_whatever_their_weight(x64, pres
     found = every_rule(rows, weight, last)
     for name in NUMPY:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-9, err_msg=name)
+
+
+def test_a_geometric_median_is_converged_unless_steps_are_asked_for(x64):
+    np.testing.assert_allclose(
+        geometric_median()(jnp.asarray(X), jnp.ones(5)), numpy_geometric_median(X, 1000), atol=1e-6
+    )
+    close = geometric_median(tolerance=1e-12)(jnp.asarray(X), jnp.ones(5))
+    np.testing.assert_allclose(close, numpy_geometric_median(X, 1000), atol=1e-11)
+
+
+@pytest.mark.parametrize("wild", [1, 4])
+def test_a_geometric_median_stays_near_the_honest_however_far_away_less_than_half_of_the_replies_are(wild):
+    # With a share a of wild replies, and the honest within r of c: |z - c| <= (1 - a) / sqrt(1 - 2a) r (Minsker 2015).
+    honest = np.random.default_rng(1).normal(size=(9 - wild, 5)).astype(np.float32)
+    center, a = honest.mean(0), wild / 9
+    bound = (1 - a) / np.sqrt(1 - 2 * a) * np.linalg.norm(honest - center, axis=1).max()
+    for far in (1e1, 1e3, 1e6, 1e12, 1e30):
+        rows = np.concatenate([honest, np.full((wild, 5), far, np.float32)])
+        assert np.linalg.norm(MEDIAN(rows, np.ones(9)) - center) < bound
+    rows = np.concatenate([honest, np.full((wild, 5), 1e12, np.float32)])
+    assert np.linalg.norm(EIGHT_STEPS(rows, np.ones(9)) - center) > bound  # what few steps from the mean leave
 
 
 @pytest.mark.parametrize("name", ROBUST)

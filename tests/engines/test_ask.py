@@ -1,21 +1,15 @@
 """Pooled questions: every engine answers the same, and the server sees sums."""
 
-from functools import partial
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from every_engine import MAKE
 
 from apiece.client.draw import whole
 from apiece.data import statistics
-from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.asynchronous import Asynchronous
-from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.world.arrivals import Speeds
 from apiece.errors import UserError
 from apiece.methods import fed_avg
 from apiece.protocol import Question
-from apiece.testing.case import ENGINES
 
 SIZES = np.array([4, 0, 7, 1, 5])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
@@ -29,10 +23,7 @@ def build(hyper, round):
     return fed_avg(lambda params, batch, key: 0.0)
 
 
-MAKE = {"vectorized": Vectorized, "remote": Remote, "asynchronous": partial(Asynchronous, arrivals=Speeds(active=2))}
-
-
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=MAKE)
 def engine(request):
     return MAKE[request.param](build, X, Y, OFFSETS, held_out={"test": (X[:5], Y[:5], np.arange(6))})
 

@@ -1,15 +1,11 @@
 """A client's state is committed when its reply counted: late, lost and refused replies leave no two pasts."""
 
-import dataclasses
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from every_engine import IN_ROUNDS, MAKE
 
-from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.engines.world.pace import Pace
@@ -51,11 +47,12 @@ L2GD = build(l2gd, lam=1.0, p=0.5, lr=0.02, batch=0)
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-@pytest.mark.parametrize("engine", [partial(Vectorized, block=100), Remote], ids=["vectorized", "remote"])
+@pytest.mark.parametrize("engine", IN_ROUNDS)
 def test_scaffold_finds_the_true_optimum_whoever_is_late(engine, faults):
-    rounds = 1500 if engine is not Remote else 300
-    run, (x, c) = end(engine(SCAFFOLD, CURVES, CENTRES, OFFSETS, faults=faults), rounds)
-    assert abs(x - OPTIMUM) < (1e-4 if engine is not Remote else 2e-2)
+    compiled = engine == "vectorized"  # and so quick
+    made = MAKE[engine](SCAFFOLD, CURVES, CENTRES, OFFSETS, faults=faults, **({"block": 100} if compiled else {}))
+    run, (x, c) = end(made, 1500 if compiled else 300)
+    assert abs(x - OPTIMUM) < (1e-4 if compiled else 2e-2)
     np.testing.assert_allclose(c, np.mean(run.rows), atol=1e-4)  # the server's control variate is the clients' mean
 
 
@@ -90,8 +87,8 @@ def test_ditto_keeps_its_own_progress():
 
 def test_a_client_whose_first_reply_was_late_enrolls_again():
     late = Faults(deadline=1.0, pace=Pace("given", times=(2.0,) * 6))
-    for engine in (Vectorized, Remote):
-        run, _ = end(engine(SCAFFOLD, CURVES, CENTRES, OFFSETS, faults=late), 3)
+    for engine in IN_ROUNDS:
+        run, _ = end(MAKE[engine](SCAFFOLD, CURVES, CENTRES, OFFSETS, faults=late), 3)
         assert not run.known.any()
 
 
@@ -106,21 +103,22 @@ def spoiled(method):
     return guard._replace(merge=lambda *given: merge(*given)[0], merge_counted=merge)
 
 
+class Together(Punctual):
+    """With room for as many as there are here."""
+
+    def in_flight(self):
+        return self.buffer
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["vectorized", "remote", "asynchronous"])
+@pytest.mark.parametrize("engine", MAKE)
 @pytest.mark.parametrize("factory", [scaffold, self_fl, ditto])
 def test_a_guard_inside_a_wrapper_is_heard_by_the_client_it_refused(engine, factory):
     options = dict(batch=0) | (dict(population=6, tune_steps=2, refits=2) if factory is self_fl else dict(steps=2))
     made = lambda hyper, round: spoiled(factory(loss, **options))
     here = (made, CURVES, CENTRES, OFFSETS)
-    schedule = ((0, 1, 2, 3, 4, 5),) * 3
-    machine = {
-        "vectorized": lambda: Vectorized(*here),
-        "remote": lambda: Remote(*here),
-        "asynchronous": lambda: Asynchronous(*here, arrivals=dataclasses.replace(Punctual(schedule), buffer=6)),
-    }[engine]()
-    if engine == "asynchronous":
-        machine.replies = 6
+    together = {} if engine in IN_ROUNDS else {"arrivals": Together(((0, 1, 2, 3, 4, 5),) * 3, buffer=6)}
+    machine = MAKE[engine](*here, **together)
     run = machine.advance(machine.start(start, 0), 3)
     kept = factory is ditto
     assert run.known.tolist() == [True, True, kept, True, True, True]
@@ -130,6 +128,7 @@ def test_a_guard_inside_a_wrapper_is_heard_by_the_client_it_refused(engine, fact
 def test_refused_replies_agree_on_every_engine():
     made = lambda hyper, round: spoiled(scaffold(loss, steps=2, batch=0))
     here = (made, CURVES, CENTRES, OFFSETS)
-    runs = [engine.advance(engine.start(start, 0), 4) for engine in (Vectorized(*here), Remote(*here))]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), runs[0].server, runs[1].server)
-    np.testing.assert_allclose(runs[0].rows, runs[1].rows, atol=1e-6)
+    first, *others = [end(MAKE[engine](*here), 4)[0] for engine in IN_ROUNDS]
+    for other in others:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), first.server, other.server)
+        np.testing.assert_allclose(first.rows, other.rows, atol=1e-6)

@@ -5,14 +5,13 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from every_engine import MAKE
 
 from apiece.engines.engine import RunState
-from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import fed_avg
 
 
-@pytest.mark.parametrize("kind", [Vectorized, Remote])
+@pytest.mark.parametrize("kind", MAKE.values(), ids=MAKE)
 def test_a_file_holds_every_plain_field_of_a_run(kind, tmp_path):
     start = lambda key: {"w": jnp.zeros(3)}
     rows = np.ones((2, 3), np.float32), np.ones(2, np.float32), np.array([0, 1, 2])

@@ -1,15 +1,20 @@
 """One word changes the engine, and nothing else: a comparison through bytes has the numbers of the simulated one."""
 
 import json
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from experiment_runs import SMALL, run
+from experiment_runs import DATA, SMALL, run
 
 from apiece.errors import UserError
 from apiece.experiment import make_spec, resume, run_spec
+from apiece.experiment.build import engine_of
+from apiece.experiment.check import check_spec
+from apiece.experiment.spec_tables import TrainSpec
 
+ENGINES = get_args(TrainSpec.model_fields["engine"].annotation)
 FAULTS = {"quorum": 5, "dropout": 0.2, "pace": {"jitter": "exponential"}}
 
 
@@ -40,16 +45,18 @@ def numbers(value, path=""):
     ],
 )
 def test_a_comparison_through_bytes_has_the_numbers_of_the_simulated_one(tmp_path, more):
-    found = {engine: run(values_of(engine, **more), tmp_path / engine) for engine in ("vectorized", "remote")}
-    here, there = (numbers(json.loads((tmp_path / engine / "record.json").read_text())) for engine in found)
-    assert here.keys() == there.keys()
-    for path, value in here.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            assert there[path] == pytest.approx(value, rel=1e-5, abs=1e-5), path
-        else:
-            assert there[path] == value, path
-    mine, theirs = (pq.read_table(tmp_path / engine / "clients.parquet") for engine in found)
-    np.testing.assert_allclose(mine["test_loss"].to_numpy(), theirs["test_loss"].to_numpy(), atol=1e-5)
+    found = {engine: run(values_of(engine, **more), tmp_path / engine) for engine in ENGINES}
+    here, *others = (numbers(json.loads((tmp_path / engine / "record.json").read_text())) for engine in found)
+    for there in others:
+        assert here.keys() == there.keys()
+        for path, value in here.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                assert there[path] == pytest.approx(value, rel=1e-5, abs=1e-5), path
+            else:
+                assert there[path] == value, path
+    mine, *theirs = (pq.read_table(tmp_path / engine / "clients.parquet")["test_loss"].to_numpy() for engine in found)
+    for losses in theirs:
+        np.testing.assert_allclose(mine, losses, atol=1e-5)
 
 
 def test_a_remote_run_goes_on_where_it_was_stopped(tmp_path):
@@ -69,6 +76,12 @@ def test_a_remote_run_goes_on_where_it_was_stopped(tmp_path):
     again = resume(tmp_path / "stopped")
     key = lambda found: found.record.methods["scaffold"].summary["test"]["loss"]["mean"].mean
     assert key(again) == key(whole)
+
+
+@pytest.mark.parametrize(("every", "block"), [(3, 3), (500, 64)])
+def test_a_compiled_block_of_arrivals_is_no_longer_than_from_one_look_to_the_next(every, block):
+    spec = make_spec({"data": DATA, "train": {"evaluate_every": every, "arrivals": {"active": 2}}})
+    assert engine_of(check_spec(spec), "fed_avg", {}, spec.train)[0].block == block
 
 
 def test_arrivals_have_an_engine_of_their_own():

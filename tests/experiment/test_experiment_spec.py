@@ -199,6 +199,25 @@ def test_a_spec_can_ask_for_attacks_broken_replies_and_a_defence():
     assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(undefended.personal("3")))
 
 
+ALONE = {"active": 4, "buffer": 1}
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"attack": {"name": "mimic", "clients": [0]}},
+        {"defence": {"rule": "centered_clipping"}},
+        {"arrivals": ALONE, "attack": {"name": "noise", "clients": [0]}, "defence": {"rule": "centered_clipping"}},
+    ],
+    ids=["mimic", "clipping", "alone"],
+)
+def test_attacks_and_rules_that_remember_replies_are_told_what_those_of_a_method_look_like(train):
+    # FFGG's replies have no private part, and so are unlike the model.
+    options = {"private": "b", "inner_steps": 1, "tune_epochs": 1}
+    result = fit("ffgg", federation=digits(clients=6), options=options, rounds=2, evaluate_every=2, **train)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.personal("3")))
+
+
 @pytest.mark.parametrize(
     ("train", "words"),
     [
@@ -206,6 +225,10 @@ def test_a_spec_can_ask_for_attacks_broken_replies_and_a_defence():
         ({"attack": {"name": "sign_flip"}}, "say who attacks"),
         ({"attack": {"name": "sign_flip", "clients": [900]}}, "client 900"),
         ({"defence": {"rule": "medium"}}, "median"),
+        ({"arrivals": ALONE, "defence": {"rule": "krum"}}, "rule = 'krum' is void with train.arrivals.buffer = 1"),
+        ({"arrivals": ALONE, "defence": {"most": 5.0}}, "most = 5 is void"),
+        ({"arrivals": ALONE, "attack": {"name": "alie", "share": 0.2}}, "'alie' is void"),
+        ({"arrivals": ALONE, "attack": {"name": "sign_flip", "share": 0.2, "options": {"of": "honest"}}}, "is void"),
     ],
 )
 def test_a_wrong_attack_or_defence_is_refused_before_anything_runs(train, words):

@@ -1,11 +1,14 @@
 """Attacked, guarded and robust methods: the contract, what each wrapper does, and what holds under attack."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
+from apiece import tree
 from apiece.aggregate import Rule, as_rule, bucketing, centered_clipping, geometric_median, krum, median, plain_mean
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.errors import UserError
@@ -14,7 +17,7 @@ from apiece.models import objective, quadratic
 from apiece.protocol import Cohort, Data
 from apiece.testing import check_method
 from apiece.testing.case import CLASSES
-from apiece.wrap import attacked, attackers, guarded, rejections, robust
+from apiece.wrap import attacked, attackers, attackers_of, corrupted, guarded, rejections, robust, staged
 from apiece.wrap.attacks import Attack, alie, inner_product, label_flip, mimic, noise, not_a_number, sign_flip
 
 KEY = jax.random.key(0)
@@ -189,6 +192,47 @@ def test_a_flipped_label_is_an_honest_method_on_spoiled_data():
         assert method.personal(got[0], message, data, KEY) == got[0]
 
 
+def test_an_attack_on_data_touches_the_attackers_own_rows_alone():
+    touched = []
+
+    def note(data):
+        touched.append(len(data.y))
+        return dataclasses.replace(data, y=2 - data.y)
+
+    y = jnp.array([0, 1, 2, 2, 0, 2, 1, 1] * 20, jnp.int32)
+    method = attacked(fed_avg(loss, steps=1, batch=0), Attack(data=note), clients=[1])
+    server = method.init(jnp.float32(0.5), KEY)
+    for start in (2, 157):  # the last rows of all, too
+        data = Data(jnp.zeros(160), y, np.int32(start), np.int32(3), 4)
+        reply = method.local((), method.message(server, 1), data, KEY)[1]
+        np.testing.assert_allclose(reply, 0.1 * np.mean(2 - y[start : start + 3] - 0.5), rtol=1e-5)
+    assert touched == [4, 4]
+
+
+SPOILED = {
+    "noise": lambda method: attacked(method, "noise", clients=[1]),
+    "not_a_number": lambda method: attacked(method, "not_a_number", clients=[1]),
+    "corrupted": lambda method: corrupted(method, share=1.0, kind="infinite"),
+    "defended": lambda method: attacked(robust(method, "mean"), "noise", clients=[1]),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_what_is_forged_or_broken_is_heard_in_both_stages_of_a_method(how):
+    method = SPOILED[how](staged(*[fed_avg(loss, steps=1, batch=0)] * 2, rounds=1))
+    x, data = jnp.float32(0), Data(jnp.zeros(2), jnp.ones(2), 0, 2, 2)
+    server = method.init(x, KEY)
+    for stage, honest in ((1, 0.1), (2, 0.19)):
+        message = method.message(server, 0)
+        reply = method.local(method.enroll(x, message, data, KEY), message, data, KEY)[1]
+        server, counted = method.merge_counted(server, tree.stack([reply, reply]), cohort(np.ones(2)), KEY)
+        assert counted.all()
+        inner = server
+        while hasattr(inner, "inner"):
+            inner = inner.inner
+        assert not abs(inner[stage] - honest) < 0.01
+
+
 def test_replies_of_the_honest_pass_through_untouched():
     # A whole number this large is no float32.
     replies = {"count": jnp.array([2**24 + 1, 5], jnp.int32), "w": jnp.ones((2, 2))}
@@ -203,6 +247,18 @@ def test_an_attack_outside_the_defence_only():
                      guarded(attacked(fed_avg(loss), "noise", clients=[0]))):  # fmt: skip
         with pytest.raises(UserError, match="so that the attack comes first"):
             defended.init(jnp.zeros(1), KEY)
+
+
+def test_who_attacks_is_drawn_from_the_seed_of_the_run():
+    method = attacked(fed_avg(loss), "noise", share=0.2, population=50)
+    drawn = [attackers_of(jax.jit(method.init)(jnp.zeros(1), jax.random.key(seed))) for seed in (0, 0, 1, 2)]
+    assert drawn[0] == drawn[1] and len({*map(tuple, drawn)}) == 3
+    assert all(len(set(who)) == 10 and 0 <= min(who) <= max(who) < 50 for who in drawn)
+    fixed = attacked(fed_avg(loss), "noise", share=0.2, population=50, seed=1)
+    for seed in (0, 1):
+        assert attackers_of(fixed.init(jnp.zeros(1), jax.random.key(seed))) == attackers(
+            share=0.2, population=50, seed=1
+        )
 
 
 def test_attackers_are_named_or_drawn():

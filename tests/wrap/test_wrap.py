@@ -1,5 +1,8 @@
 """Fine-tuning, server optimizers and stages: of any method, and nothing else changed."""
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +10,12 @@ import optax
 import pytest
 
 from apiece import tree
+from apiece.engines.costs import costs
 from apiece.methods import ditto, fed_adam, fed_avg, fed_clup, fed_prox, ftfa, rtfa, scaffold
 from apiece.methods.fed_adam import adam_uncorrected
 from apiece.methods.ffgg import ffgg
 from apiece.methods.partial import partial
+from apiece.models import objective
 from apiece.protocol import Cohort, Data
 from apiece.testing import check_method
 from apiece.wrap import discounted, fine_tuned, pipeline, server_optimized, staged
@@ -230,6 +235,17 @@ def test_a_pipeline_ends_with_the_private_part_tuned():
     model = method.personal(clients[1], method.message(server, 1), mine(1), KEY)
     same(model["a"], server[2]["a"])
     np.testing.assert_allclose(model["b"], 1 - model["a"], atol=1e-6)
+
+
+def test_the_example_of_three_stages_tunes_once():
+    page = (Path(__file__).parents[2] / "docs" / "how-to-partial-personalization.md").read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "three_stages" in block)
+    names = {}
+    exec(code.partition("result = ")[0], names)
+    model = names["mlp"]((64,), 10)
+    method, params = names["three_stages"](objective(model, "classification").loss), model.init(KEY)
+    found = costs(method, params, (jnp.zeros((1, 64)), jnp.zeros(1, int)), size=40)
+    assert found.gradients_personal == 5 * 2, "five passes over two batches"
 
 
 @pytest.mark.thorough

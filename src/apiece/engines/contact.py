@@ -112,6 +112,24 @@ def model_in_use(
     return method.personal(client, message, data, personal_key)
 
 
+def reply_shapes(method: Method, params: Params, example: tuple[Tree, Tree], capacity: int) -> Reply:
+    """The shapes of one client's reply; `example` is (x, y) of a row or more, for shapes.
+
+    >>> import jax.numpy as jnp
+    >>> from apiece.methods import ffgg
+    >>> params, loss = {"w": jnp.zeros(3), "out": jnp.zeros(2)}, lambda p, batch, key: p["w"].sum() * p["out"].sum()
+    >>> reply_shapes(ffgg(loss, private="out"), params, (jnp.zeros((1, 2)), jnp.zeros(1)), 5)["w"].shape
+    (3,)
+    """
+
+    def made(params: Params, x: Tree, y: Tree, key: Tree) -> Reply:
+        data = Data(x, y, 0, 1, capacity)
+        message = method.message(method.init(params, key), 0)
+        return method.local(method.enroll(params, message, data, key), message, data, key)[1]
+
+    return _shapes_of(made, params, example)
+
+
 def model_shapes(method: Method, params: Params, example: tuple[Tree, Tree], capacity: int) -> Personal:
     """The shapes of one client's personal model; `example` is (x, y) of a row or more, for shapes.
 
@@ -120,12 +138,15 @@ def model_shapes(method: Method, params: Params, example: tuple[Tree, Tree], cap
     >>> model_shapes(fed_avg(lambda p, batch, key: 0.0), jnp.zeros(3), (jnp.zeros((1, 2)), jnp.zeros(1)), 5).shape
     (3,)
     """
-    like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    x, y = jax.tree.map(like, example)
 
     def made(params: Params, x: Tree, y: Tree, key: Tree) -> Personal:
         data = Data(x, y, 0, 1, capacity)
         message = method.message(method.init(params, key), 0)
         return method.personal(method.enroll(params, message, data, key), message, data, key)
 
+    return _shapes_of(made, params, example)
+
+
+def _shapes_of(made: Callable[..., Tree], params: Params, example: tuple[Tree, Tree]) -> Tree:
+    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
     return jax.eval_shape(made, params, x, y, jax.random.key(0))

@@ -9,34 +9,29 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from apiece.aggregate import rule
 from apiece.client.optimize import make_optimizer
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data.federation import HITS
-from apiece.engines.contact import Build
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.asynchronous import Asynchronous
+from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
 from apiece.engines.simulation.division import mesh_of, on_devices
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import Metric
-from apiece.experiment.spec_tables import DataSpec, ModelSpec, ServerSpec, TrainSpec
-from apiece.experiment.world import arrivals_of, pace_of, participation_of
+from apiece.experiment.spec_tables import DataSpec, ModelSpec, TrainSpec
+from apiece.experiment.world import arrivals_of, pace_of, participation_of, wrap_method
 from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, adapted, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.models.foreign import adopt
 from apiece.models.outputs import check_outputs
 from apiece.own import import_thing
-from apiece.protocol import Method, apply_model
+from apiece.protocol import Data, Method, apply_model
 from apiece.shelf import Shelf
-from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
-from apiece.wrap.attacks import attack as attack_named
 
 _PREDICTED = Shelf(most=64)  # programs are compiled for a function: the same one again compiles nothing
 _OUTPUTS, _ADAPTED, _OBJECTIVES = Shelf(most=64), Shelf(most=64), Shelf(most=64)
@@ -161,6 +156,11 @@ class Arena(NamedTuple):
         """Every client's number of examples in "train", "validation" or "test"."""
         return np.diff(self.offsets if part == "train" else self.splits[part][2])
 
+    def client_shapes(self) -> Data:
+        """The shapes of one client's training data, without any of it."""
+        x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (self.x, self.y))
+        return Data(x, y, np.int32(0), np.int32(1), int(self.sizes("train").max()))
+
     def judged_by(self, predict: Callable[..., Any]) -> "Arena":
         """The same where clients predict in a way of their method's own."""
         if predict is apply_model:
@@ -227,11 +227,13 @@ def engine_of(
     how_to_step = dict(optimizer=optimizer_of(train), keep=keeps_memories(train), scheduled=train.scheduled)
     given = (place.objective.loss, options, scale, place.population, place.model)
     build, hyper = bind(method, *given, **how_to_step)
-    build = wrap_method(build, train, place.population)
+    build = wrap_method(build, train, place.population, place.client_shapes())
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
+        # Steps beyond the next look would be computed for nothing.
+        how["block"] = min(train.evaluate_every, BLOCK)
         return Asynchronous(*here, arrivals=arrivals_of(train.arrivals), **how), hyper
     wrong = train.faults
     faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, pace_of(wrong.pace))
@@ -254,53 +256,3 @@ def optimizer_of(train: TrainSpec) -> Any:
 def keeps_memories(train: TrainSpec) -> bool:
     """Whether clients keep their optimizer's memories from visit to visit."""
     return train.optimizer is not None and train.optimizer.keep
-
-
-def wrap_method(build: Build, train: TrainSpec, population: int) -> Build:
-    """The method as the spec's world treats it: attacked, its replies broken, and defended.
-
-    >>> build = lambda hyper, round: None
-    >>> wrap_method(build, TrainSpec(), 10) is build
-    True
-    """
-    attack, defence, faults = train.attack, train.defence, train.faults
-    wraps: list[Callable[[Method], Method]] = []  # from the inside out
-    if defence is not None and defence.rule is not None:
-        chosen = rule(defence.rule, **defence.options)
-        wraps.append(lambda method: robust(method, chosen))
-    if defence is not None and defence.most is not None:
-        most = defence.most
-        wraps.append(lambda method: guarded(method, most=most))
-    if train.server is not None:
-        chosen_by, where = server_optimizer(train.server), train.server.model
-        wraps.insert(0, lambda method: server_optimized(method, chosen_by, where))
-    if faults is not None and faults.corrupt:
-        share, kind = faults.corrupt, faults.corruption
-        wraps.append(lambda method: corrupted(method, share=share, kind=kind))
-    if attack is not None:
-        forge = attack_named(attack.name, **attack.options)
-        who = attackers(attack.clients, attack.share, population)
-        if who and who[-1] >= population:
-            raise UserError(f"train.attack.clients names client {who[-1]}, but {population} clients train")
-        wraps.append(lambda method: attacked(method, forge, clients=who))
-    if not wraps:
-        return build
-
-    def wrapped(hyper: dict[str, Any], round: Any) -> Method:
-        method = build(hyper, round)
-        for wrap in wraps:
-            method = wrap(method)
-        return method
-
-    return wrapped
-
-
-def server_optimizer(spec: ServerSpec) -> Any:
-    """The optax optimizer of the server.
-
-    >>> rule, x = server_optimizer(ServerSpec(lr=0.5)), jnp.array(1.0)
-    >>> float(rule.update(x, rule.init(x))[0])
-    -0.5
-    """
-    direction = make_optimizer(spec.optimizer, spec.options)
-    return optax.chain(direction, optax.scale(-spec.lr))

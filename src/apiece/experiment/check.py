@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from apiece import tree
@@ -20,13 +19,12 @@ from apiece.experiment.build import (
     model_and_objective,
     optimizer_of,
     with_new_clients,
-    wrap_method,
 )
 from apiece.experiment.metric import Metric, metrics_of
 from apiece.experiment.spec import Spec
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import Variant
-from apiece.experiment.world import arrivals_of, participation_of
+from apiece.experiment.world import arrivals_of, participation_of, wrap_method
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.own import raised_in
@@ -70,7 +68,7 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
 def _check_row(row: Variant, train: TrainSpec, place: Arena) -> None:
     options = row.options | row.points(1)[0]
     build, hyper = bind(row.method, place.objective.loss, options, population=place.population, model=place.model)
-    method = wrap_method(build, train, place.population)(hyper, 0)
+    method = wrap_method(build, train, place.population, place.client_shapes())(hyper, 0)
     if not isinstance(method, Method):
         raise UserError(f"method '{row.name}': its factory gives no apiece.Method, but {method!r}")
     # A method that does not fit the model or the labels (a split that leaves nothing to share, no single answer to
@@ -108,9 +106,7 @@ def _check_shapes(row: Variant, method: Method, place: Arena) -> None:
 
 def _one_client(place: Arena) -> tuple[Params, Data]:
     """The shapes of a model, and of a client's data."""
-    x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (place.x, place.y))
-    data = Data(x, y, np.int32(0), np.int32(1), int(place.sizes("train").max()))
-    return jax.eval_shape(place.model.init, jax.random.key(0)), data
+    return jax.eval_shape(place.model.init, jax.random.key(0)), place.client_shapes()
 
 
 def _check_optimizer(row: Variant, options: dict[str, Any], train: TrainSpec, place: Arena) -> None:

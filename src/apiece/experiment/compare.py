@@ -33,7 +33,7 @@ from apiece.methods.bind import bind
 from apiece.own import raised_in
 from apiece.protocol import Method, Params
 
-FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
+FORMAT = "4"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +157,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         if len(tuning[name]) > 1 and all(one["validation_loss"] is None for one in tuning[name]):
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
     notes += [f"{name} failed and is left out: {why}" for name, why in failed.items()]
+    notes += measure.attack_notes(place, trials)
     if not trials:
         raise UserError(notes[-1])
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was

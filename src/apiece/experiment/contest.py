@@ -163,7 +163,7 @@ def errors(place: Arena, result: Result, part: str = "test") -> np.ndarray:
 
     def pooled(outcome: Outcome) -> float:
         values, offsets = outcome.scores(part, "error")
-        return float(values[np.repeat(outcome.judged < place.population, np.diff(offsets))].mean(dtype=np.float64))
+        return float(values[np.repeat(outcome.counts(place.population), np.diff(offsets))].mean(dtype=np.float64))
 
     return np.array([pooled(outcome) for outcome in result.outcomes.values()])
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from apiece.engines.engine import Engine, RunState
 from apiece.experiment.build import Arena
+from apiece.wrap import attackers_of
 
 AT_ONCE = 512  # clients whose outputs are held together, for metrics
 JUDGED_AT_MOST = 20_000  # clients; of a larger population a sample is judged at the end
@@ -26,6 +27,18 @@ class Outcome:
         """(values per example, offsets) of "validation" or "test", "loss" or "error"."""
         return self.arrays[f"{part}_{kind}"], self.arrays[f"{part}_offsets"]
 
+    @property
+    def attacks(self) -> np.ndarray:
+        """Of the judged, who attacked (in a simulation, `train.attack`)."""
+        return np.isin(self.judged, self.arrays.get("attackers", ()))
+
+    def counts(self, population: int) -> np.ndarray:
+        """Of the judged, whose numbers count in means of those who train: not new ones, and not attackers.
+
+        How an attacker fares is nobody's concern: with it in a mean, an attack could raise the score.
+        """
+        return (self.judged < population) & ~self.attacks
+
 
 def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """(who was judged, outcomes per example): every client's own model on its own held-out examples, once.
@@ -34,7 +47,8 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
     """
     old = sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
-    arrays: dict[str, np.ndarray] = {}
+    who = attackers_of(run.server)
+    arrays: dict[str, np.ndarray] = {"attackers": np.array(who)} if who else {}
     ask = place.objective.margins if place.federation.binary else None
     found = engine.outcomes(run, judged, ask or place.objective.outcomes, tuple(place.splits))
     for part, (loss, error, *margin) in found.items():

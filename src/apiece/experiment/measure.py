@@ -18,13 +18,14 @@ from apiece.evaluate import (
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, finite
 
+NAMED = 10  # attackers that a note names; the others are in clients.parquet
 Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left
 
 
 def metrics(arena: Arena, outcome: Outcome) -> dict[str, Any]:
     """One trial's numbers: training clients on validation and test, new clients on test."""
-    old = outcome.judged < arena.population
-    parts = {"validation": old, "test": old} | ({"new_clients": ~old} if (~old).any() else {})
+    old, new = outcome.counts(arena.population), outcome.judged >= arena.population
+    parts = {"validation": old, "test": old} | ({"new_clients": new} if new.any() else {})
     return {part: _summary(arena, outcome, part, chosen) for part, chosen in parts.items()}
 
 
@@ -77,13 +78,27 @@ def gains(arena: Arena, trials: Trials) -> dict[str, dict[str, Any]]:
         offsets = pairs[0][0][1]
         mine, ends = np.repeat(old, np.diff(offsets)), np.concatenate([[0], np.cumsum(np.diff(offsets)[old])])
         error, alone = (np.stack([pair[k][0][mine] for pair in pairs]).astype(np.float64) for k in (0, 1))
-        if not (np.isfinite(error).all() and np.isfinite(alone).all()):
+        counts = np.stack([by_seed[s].counts(arena.population)[old] for s in seeds])  # [seeds, clients]
+        heard = np.repeat(counts, np.diff(ends), axis=1)
+        if not (np.isfinite(error[heard]).all() and np.isfinite(alone[heard]).all()):
             found[name] = {"diverged": True}
             continue
-        found[name] = hurt(error, alone, ends, scale=scale).as_dict()
-        means = [np.nanmean(per_client(a, ends) - per_client(e, ends)) for e, a in zip(error, alone, strict=True)]
+        found[name] = hurt(*_of_honest(error, alone, ends, counts, heard), scale=scale).as_dict()
+        rows = zip(error, alone, counts, strict=True)
+        means = [np.nanmean((per_client(a, ends) - per_client(e, ends))[who]) for e, a, who in rows]
         found[name]["gain_over_local"] = interval(100 * np.array(means) / scale)
     return found
+
+
+def _of_honest(
+    error: np.ndarray, alone: np.ndarray, ends: np.ndarray, counts: np.ndarray, heard: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(error, alone, ends) without attackers: seeds have their own, so every client's mean is over its honest seeds."""
+    if heard.all():
+        return error, alone, ends
+    ever = heard.any(axis=0)
+    means = [np.mean(values[:, ever], axis=0, where=heard[:, ever], keepdims=True) for values in (error, alone)]
+    return *means, np.concatenate([[0], np.cumsum(np.diff(ends)[counts.any(axis=0)])])
 
 
 def error_scale(arena: Arena, outcome: Outcome) -> float:
@@ -117,7 +132,18 @@ def against(trials: Trials, arena: Arena, name: str, other: str) -> Interval | N
 
     def mean(outcome: Outcome) -> float:
         errors, offsets = outcome.scores("test", "error")
-        trained = np.repeat(outcome.judged < arena.population, np.diff(offsets))
+        trained = np.repeat(outcome.counts(arena.population), np.diff(offsets))
         return 100 * float(finite(errors[trained]).mean(dtype=np.float64)) / scale
 
     return paired_interval([mean(trials[name][s]) for s in seeds], [mean(trials[other][s]) for s in seeds])
+
+
+def attack_notes(place: Arena, trials: Trials) -> list[str]:
+    """Who attacked, seed by seed (the same under every method): their own numbers are in no mean."""
+    some = next(iter(trials.values()), {})
+    who = {seed: place.ids[one.judged[one.attacks]].tolist() for seed, one in some.items() if one.attacks.any()}
+    return [
+        f"seed {seed}: {len(ids)} clients attack and count in no mean ({', '.join(ids[:NAMED])}"
+        f"{', ...' if len(ids) > NAMED else ''})"
+        for seed, ids in who.items()
+    ]

@@ -134,7 +134,7 @@ class AttackSpec(SpecTable):
     name: str = Key(..., examples=["sign_flip"])
     """The attack, a name of `apiece.wrap.ATTACKS`."""
     share: float = Key(0.0, ge=0, lt=1, examples=[0.2])
-    """The share of clients that attack."""
+    """The share of clients that attack; who they are is drawn from the seed of each run."""
     clients: list[ClientNumber] = Key([], examples=[[0, 3]])
     """Or their numbers."""
     options: dict[str, Any] = Key({}, examples=[{"scale": 2.0}])

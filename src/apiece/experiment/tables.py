@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -35,6 +36,7 @@ def client_rows(arena: Arena, trials: Trials) -> pa.Table:
     tables = []
     test = arena.score
     scale = error_scale(arena, next(iter(next(iter(trials.values())).values())))
+    attack = any(outcome.attacks.any() for by_seed in trials.values() for outcome in by_seed.values())
     for name, by_seed in trials.items():
         for seed, outcome in by_seed.items():
             error = finite(per_client(*outcome.scores("test", "error")))
@@ -44,6 +46,7 @@ def client_rows(arena: Arena, trials: Trials) -> pa.Table:
                 "seed": np.full(len(who), seed),
                 "client": arena.ids[who].tolist(),
                 "new": who >= arena.population,
+                **({"attacks": outcome.attacks} if attack else {}),
                 "train_examples": np.diff(arena.offsets)[who],
                 "test_examples": np.diff(outcome.scores("test", "error")[1]),
                 "test_loss": finite(per_client(*outcome.scores("test", "loss"))),
@@ -77,7 +80,10 @@ FACTS = ("test_examples", "test_loss")  # columns of tests that are not the scor
 
 
 class ClientMeans(NamedTuple):
-    """The clients of one method, means over seeds: NaN where a client has no test example or its model diverged."""
+    """The clients of one method, means over seeds: NaN where a client has no test example or its model diverged.
+
+    A seed in which a client attacks does not count for it.
+    """
 
     ids: list[str]
     new: NDArray
@@ -85,6 +91,7 @@ class ClientMeans(NamedTuple):
     test: NDArray
     score: NDArray
     gain: NDArray  # over local, points; all NaN without local
+    attacks: NDArray = np.zeros(0)  # in how many of all seeds; the means are over the others. Empty: nobody attacks
 
 
 def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
@@ -99,6 +106,12 @@ def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
     numbers = [name for name in (score, "gain_over_local") if name in table.column_names]
     facts = ["new", "train_examples", "test_examples"]
     wanted = [(name, "mean") for name in numbers] + [(name, "max") for name in facts]
+    attack = "attacks" in table.column_names
+    if attack:
+        wanted.append(("attacks", "sum"))
+        for name in numbers:
+            honest = pc.if_else(table["attacks"], pa.scalar(None, pa.float64()), table[name])
+            table = table.set_column(table.column_names.index(name), name, honest)
     # Without threads the clients keep the order of the table.
     means = table.group_by(["method", "client"], use_threads=False).aggregate(wanted)
     methods = means["method"].to_numpy()
@@ -114,6 +127,7 @@ def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
             column("test_examples_max"),
             column(f"{score}_mean"),
             gain,
+            column("attacks_sum") if attack else np.zeros(0),
         )
     return found
 

@@ -19,6 +19,7 @@ from apiece.experiment.build import Arena
 from apiece.experiment.judge import finite, metric_values, sample
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.models.failures import raise_failures
+from apiece.wrap import attackers_of
 
 MOST_REPORTED = 10_000  # numbers of a name that are kept at every look
 SAVING = 0.1  # of the time, at most, goes into checkpoints
@@ -50,7 +51,7 @@ def train(
         run, about = engine.restore(keep, run)
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
-    watched = sample(place.population, plan.evaluate_clients)
+    watched = _honest(sample(place.population, plan.evaluate_clients), run)
     best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
@@ -105,7 +106,7 @@ def train_together(
     """
     runs = [engine.start(place.model.init, seed, hyper) for hyper in settings]
     curves: list[Curve] = [[] for _ in runs]
-    watched, seconds = sample(place.population, plan.evaluate_clients), 0.0
+    watched, seconds = _honest(sample(place.population, plan.evaluate_clients), runs[0]), 0.0
     while runs[0].round < plan.rounds:
         began, before = time.monotonic(), runs[0].round
         runs = advance_together(engine, runs, min(plan.evaluate_every, plan.rounds - before), width)
@@ -117,6 +118,11 @@ def train_together(
     return [(run, curve, seconds) for run, curve in zip(runs, curves, strict=True)]
 
 
+def _honest(who: np.ndarray, run: RunState) -> np.ndarray:
+    """Those who do not attack: the others' own losses are no reason to choose anything."""
+    return who[~np.isin(who, attackers_of(run.server))]
+
+
 def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float) -> dict[str, Any]:
     loss, error = engine.outcomes(run, who, place.objective.outcomes, ("validation",))["validation"]
     sizes = place.sizes("validation")[who]
@@ -125,7 +131,7 @@ def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds:
     losses, errors = (finite(per_client(values, offsets)[present]) for values in (loss, error))
     seen = int(present.sum())
     # A finite population, partly seen: nothing is uncertain when all were looked at.
-    unseen = 1 - len(who) / place.population
+    unseen = 1 - len(who) / max(place.population - len(attackers_of(run.server)), 1)
     spread = float(np.std(losses, ddof=1)) if seen > 1 else 0.0
     own = metric_values(engine, place, run, who, "validation")
     mean = lambda values: float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")

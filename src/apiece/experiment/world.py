@@ -1,17 +1,31 @@
-"""Who takes part in a spec's world, and when replies arrive."""
+"""A spec's world: who takes part, when replies arrive, who forges or breaks them, and what the server does about it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from apiece.aggregate import rule
+from apiece.client.optimize import make_optimizer
+from apiece.engines.contact import Build, reply_shapes
 from apiece.engines.world.arrivals import Arrivals, Delays, Recorded, Speeds
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError
-from apiece.experiment.spec_tables import ArrivalsSpec, PaceSpec, TrainSpec
+from apiece.experiment.spec_tables import ArrivalsSpec, PaceSpec, ServerSpec, TrainSpec
+from apiece.protocol import Data, Method, Params, Reply
+from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
+from apiece.wrap.attacks import attack as attack_named
+
+Like = Callable[[Params], Reply] | None  # what a reply looks like, from the initial model
 
 
 def participation_of(train: TrainSpec) -> Participation:
@@ -58,3 +72,93 @@ def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[float]]:
 def pace_of(spec: PaceSpec) -> Pace:
     """How long clients take."""
     return Pace(spec.law, spec.spread, tuple(spec.times), spec.jitter)
+
+
+def wrap_method(build: Build, train: TrainSpec, population: int, client: Data | None = None) -> Build:
+    """The method as the spec's world treats it: attacked, its replies broken, and defended.
+
+    `client`, the shapes of a client's data, tells what replies look like: some attacks and rules remember them.
+
+    >>> build = lambda hyper, round: None
+    >>> wrap_method(build, TrainSpec(), 10) is build
+    True
+    """
+    attack, defence, faults = train.attack, train.defence, train.faults
+    wraps: list[Callable[[Method, Like], Method]] = []  # from the inside out
+    if defence is not None and defence.rule is not None:
+        chosen = rule(defence.rule, **defence.options)
+        wraps.append(lambda method, reply: robust(method, chosen, reply=reply))
+    if defence is not None and defence.most is not None:
+        most = defence.most
+        wraps.append(lambda method, reply: guarded(method, most=most))
+    if train.server is not None:
+        chosen_by, where = server_optimizer(train.server), train.server.model
+        wraps.insert(0, lambda method, reply: server_optimized(method, chosen_by, where))
+    if faults is not None and faults.corrupt:
+        share, kind = faults.corrupt, faults.corruption
+        wraps.append(lambda method, reply: corrupted(method, share=share, kind=kind))
+    if attack is not None:
+        forge = attack_named(attack.name, **attack.options)
+        who = attackers(attack.clients, attack.share, population)
+        if who and who[-1] >= population:
+            raise UserError(f"train.attack.clients names client {who[-1]}, but {population} clients train")
+        whom: dict[str, Any] = dict(clients=attack.clients, share=attack.share, population=population)
+        wraps.append(lambda method, reply: attacked(method, forge, reply=reply, **whom))
+    if not wraps:
+        return build
+    check_buffer(train)
+
+    def wrapped(hyper: dict[str, Any], round: Any) -> Method:
+        method = build(hyper, round)
+        reply = None if client is None else partial(_blank_reply, method, client)
+        for wrap in wraps:
+            method = wrap(method, reply)
+        return method
+
+    return wrapped
+
+
+def _blank_reply(method: Method, client: Data, params: Params) -> Reply:
+    found = reply_shapes(method, params, (client.x, client.y), client.capacity or 1)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
+
+
+def check_buffer(train: TrainSpec) -> None:
+    """A merge of a single reply leaves a rule nothing to choose from, and an attacker nobody to look at.
+
+    >>> alone = {"arrivals": {"active": 4}, "defence": {"rule": "median"}}
+    >>> try: check_buffer(TrainSpec.model_validate(alone))
+    ... except UserError as error: print(str(error)[:78])
+    train.defence.rule = 'median' is void with train.arrivals.buffer = 1: of a sin
+    """
+    attack, defence = train.attack, train.defence
+    if train.arrivals is None or train.arrivals.buffer > 1:
+        return
+    void, raise_it = "is void with train.arrivals.buffer = 1", "raise the buffer (f liars need more than 2f replies)"
+    named = defence.rule if defence is not None and defence.rule not in ("mean", "plain_mean") else None
+    if defence is not None and named is not None and not rule(named, **defence.options).remembers:
+        raise UserError(
+            f"train.defence.rule = '{named}' {void}: of a single reply every rule gives that reply; "
+            f"{raise_it}, or take 'centered_clipping', which looks at its last answer"
+        )
+    if defence is not None and defence.most is not None and np.isfinite(defence.most):
+        raise UserError(
+            f"train.defence.most = {defence.most:g} {void}: a single reply is as long as the usual one; {raise_it}, or "
+            "take most = inf, which refuses what is not finite"
+        )
+    if attack is not None and attack_named(attack.name, **attack.options).omniscient:
+        raise UserError(
+            f"train.attack.name = '{attack.name}' {void}: it is made of what the honest send into the same merge, and "
+            "nobody else is there; raise the buffer, or take an attack that needs nobody, as sign_flip or noise"
+        )
+
+
+def server_optimizer(spec: ServerSpec) -> Any:
+    """The optax optimizer of the server.
+
+    >>> rule, x = server_optimizer(ServerSpec(lr=0.5)), jnp.array(1.0)
+    >>> float(rule.update(x, rule.init(x))[0])
+    -0.5
+    """
+    direction = make_optimizer(spec.optimizer, spec.options)
+    return optax.chain(direction, optax.scale(-spec.lr))

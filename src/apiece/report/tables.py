@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from apiece.experiment.record import Diverged
+from apiece.experiment.tables import ClientMeans
 from apiece.methods import CATALOG
 from apiece.report.findings import counted_points
 from apiece.report.numbers import DASH, fixed, known, number, percent, plus_minus, size, span
@@ -153,11 +154,16 @@ def client_table(story: Story) -> tuple[ReportTable, int]:
     }
     rows = []
     for k, client in enumerate(first.ids[:CLIENTS]):
-        who = shortened(client) + (" (new)" if first.new[k] else "")
+        who = shortened(client) + (" (new)" if first.new[k] else "") + _attacks(first, k, story.seeds)
         values = [scores[name].get(client) for name in order]
         sizes = [number(count, 9) for count in (first.train[k], first.test[k])]
         rows.append([who, *sizes, *(write(value) if known(value) else DASH for value in values)])
     return ReportTable(heads, rows), len(first.ids)
+
+
+def _attacks(clients: ClientMeans, k: int, seeds: int) -> str:
+    count = int(clients.attacks[k]) if clients.attacks.size else 0
+    return "" if not count else " (attacks)" if count == seeds else f" (attacks in {count} of {seeds} seeds)"
 
 
 def facts(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ own merge. `robust` and `guarded` act on what any server receives, and can be de
 for simulation only.
 """
 
-from apiece.wrap.attacked import attacked, attackers
+from apiece.wrap.attacked import attacked, attackers, attackers_of
 from apiece.wrap.attacks import ATTACKS, Attack, Scene, attack
 from apiece.wrap.corrupted import corrupted
 from apiece.wrap.guarded import guard_of, guarded, rejections
@@ -27,6 +27,7 @@ __all__ = [
     "attack",
     "attacked",
     "attackers",
+    "attackers_of",
     "corrupted",
     "discounted",
     "fine_tuned",

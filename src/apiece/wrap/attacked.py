@@ -1,5 +1,6 @@
 """Some clients are Byzantine: for simulation only, and the outermost wrapper."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from apiece import tree
 from apiece.aggregate import flatten
@@ -26,7 +28,7 @@ from apiece.protocol import (
 )
 from apiece.wrap.attacks import Attack, Scene
 from apiece.wrap.attacks import attack as attack_named
-from apiece.wrap.inside import Attacked, check_reply, like_the_model
+from apiece.wrap.inside import Attacked, check_reply, keep_flags, like_the_model
 
 
 def attacked(
@@ -36,7 +38,7 @@ def attacked(
     clients: Sequence[int] = (),
     share: float = 0.0,
     population: int = 0,
-    seed: int = 0,
+    seed: int | None = None,
     reply: Callable[[Params], Reply] | None = None,
 ) -> Method:
     """The method with some clients Byzantine. For simulation only, and the outermost wrapper.
@@ -47,7 +49,8 @@ def attacked(
 
     Args:
         method: what is attacked, with its defences. attack: an `Attack`, its name, or a table of name and options.
-        clients: the attackers' ids. share, population, seed: or that share of the population, drawn from the seed.
+        clients: the attackers' ids. share, population: or that share of the population, drawn from the run's seed, so
+            that every run has attackers of its own; seed: from this one instead, the same in all runs.
         reply: for an attack with a memory (mimic), what a reply looks like, from the initial model; by default like it.
 
     >>> from apiece.methods import fed_avg
@@ -58,22 +61,25 @@ def attacked(
     [nan]
     """
     chosen = _as_attack(attack)
-    byzantine = np.asarray(attackers(clients, share, population, seed), np.int32)
-    attacks_now = lambda ids: (jnp.asarray(ids)[..., None] == byzantine).any(axis=-1)
+    named = np.asarray(attackers(clients, share, population, seed or 0), np.int32)
+    by_run = bool(share) and seed is None
+    attacks_now = lambda server, ids: (jnp.asarray(ids)[..., None] == server.who).any(axis=-1)
 
     def init(params: Params, key: Tree) -> Server:
-        own_key, attack_key = jax.random.split(key)
+        own_key, attack_key, who_key = jax.random.split(key, 3)
         inner = method.init(params, own_key)
+        drawn = jnp.sort(jax.random.permutation(who_key, population)[: len(named)]) if by_run else named
+        who = jnp.asarray(drawn, jnp.int32)
         if chosen.init is None:
-            return Attacked(inner, ())
+            return Attacked(inner, (), who)
         row = flatten(jax.tree.map(lambda leaf: leaf[None], (reply or like_the_model)(params)), 1)[0][0]
-        return Attacked(inner, chosen.init(jnp.zeros_like(row), attack_key))
+        return Attacked(inner, chosen.init(jnp.zeros_like(row), attack_key), who)
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, attack_key = jax.random.split(key)
         memory = server.memory
         if chosen.forge is not None:
-            present, attacks = cohort.weight > 0, attacks_now(cohort.ids)
+            present, attacks = cohort.weight > 0, attacks_now(server, cohort.ids)
             rows, restore = flatten(replies, len(cohort.weight))
             rows = jnp.where(present[:, None], rows, 0)
             scene = Scene(rows, present & ~attacks, present & attacks, cohort.ids, attack_key)
@@ -81,18 +87,17 @@ def attacked(
                 check_reply(memory, chosen.init(rows[0], attack_key), "attacked")
             forged, memory = chosen.forge(scene, memory)
             forged = jax.vmap(restore)(jnp.broadcast_to(forged, rows.shape).astype(rows.dtype))
-            replies = jax.vmap(tree.where)(scene.byzantine, forged, replies)
+            replies = jax.vmap(tree.where)(scene.byzantine, keep_flags(forged, replies), replies)
         inner, counted = merge_replies(method, server.inner, replies, cohort, own_key)
-        return Attacked(inner, memory), counted
+        return Attacked(inner, memory, server.who), counted
 
     spoil = chosen.data
     if spoil is None:
         return with_merge(method, merge, init=init, message=lambda server, i: method.message(server.inner, i))
 
     def seen(data: Data, attacks: Tree) -> Data:
-        spoiled = spoil(data)
-        # What the attack left alone is not copied: these are everybody's examples.
-        return jax.tree.map(lambda new, old: old if new is old else jnp.where(attacks, new, old), spoiled, data)
+        mine = _own_rows(data)
+        return jax.tree.map(lambda new, old: old if new is old else jnp.where(attacks, new, old), spoil(mine), mine)
 
     def enroll(params: Params, message: Message, data: Data, key: Tree) -> Client:
         return method.enroll(params, message[0], seen(data, message[1]), key)
@@ -104,7 +109,7 @@ def attacked(
         method,
         merge,
         init=init,
-        message=lambda server, i: (method.message(server.inner, i), attacks_now(i)),
+        message=lambda server, i: (method.message(server.inner, i), attacks_now(server, i)),
         enroll=enroll,
         local=local,
         personal=lambda client, message, data, key: method.personal(client, message[0], data, key),
@@ -113,6 +118,8 @@ def attacked(
 
 def attackers(clients: Sequence[int] = (), share: float = 0.0, population: int = 0, seed: int = 0) -> list[int]:
     """The ids that attack: those given, or floor(share * population) of the population, drawn from the seed.
+
+    Who attacks in a run whose attackers are drawn from its own seed, `attackers_of` its server tells.
 
     >>> attackers(clients=[7, 3])
     [3, 7]
@@ -131,6 +138,29 @@ def attackers(clients: Sequence[int] = (), share: float = 0.0, population: int =
         )
     number = math.floor(share * population + 1e-9)
     return sorted(np.random.default_rng(seed).choice(population, number, replace=False).tolist())
+
+
+def attackers_of(server: Server) -> list[int]:
+    """Who attacks in a run, from its server's state; nobody, if that is not under attack.
+
+    >>> attackers_of(Attacked("the server", memory=(), who=np.array([3, 7]))), attackers_of("another server")
+    ([3, 7], [])
+    """
+    return [int(i) for i in np.asarray(server.who)] if isinstance(server, Attacked) else []
+
+
+def _own_rows(data: Data) -> Data:
+    """The same view into a copy of the client's own rows: what is done to it costs as much as the client has.
+
+    Spoiling the flat arrays themselves would touch everybody's examples at every visit.
+    """
+    if data.capacity is None:
+        return data
+    length = len(jax.tree.leaves(data.y)[0])
+    count = min(data.capacity, length)
+    first = jnp.clip(jnp.asarray(data.start), 0, length - count)
+    cut = lambda leaf: lax.dynamic_slice_in_dim(jnp.asarray(leaf), first, count)
+    return dataclasses.replace(data, x=jax.tree.map(cut, data.x), y=jax.tree.map(cut, data.y), start=data.start - first)
 
 
 def _as_attack(given: Any) -> Attack:

@@ -41,15 +41,19 @@ class Scene(NamedTuple):
 
 class Attack(NamedTuple):
     """`forge`: (scene, memory) -> (a row for all attackers, or a row for each place; memory). `data`: what is done to
-    one's own data instead. `init`: (a row of zeros, key) -> the memory of an attack that has one.
+    one's own data instead. `init`: (a row of zeros, key) -> the memory of an attack that has one. `omniscient`: what is
+    forged is made of what the honest send.
 
     >>> noise().data is None and label_flip(classes=10).forge is None
     True
+    >>> [name for name in ("noise", "sign_flip", "alie", "mimic") if attack(name).omniscient]
+    ['alie', 'mimic']
     """
 
     forge: Callable[[Scene, Memory], tuple[jax.Array, Memory]] | None = None
     data: Callable[[Data], Data] | None = None
     init: Callable[[jax.Array, Tree], Memory] | None = None
+    omniscient: bool = False
 
 
 def sign_flip(*, scale: Tree = 1.0, of: str = "own") -> Attack:
@@ -64,7 +68,9 @@ def sign_flip(*, scale: Tree = 1.0, of: str = "own") -> Attack:
     """
     if of not in ("own", "honest"):
         raise UserError(f"option 'of' of the attack 'sign_flip' is unknown: '{of}'; {suggest(of, ('own', 'honest'))}")
-    return _forging(lambda scene: -scale * (scene.rows if of == "own" else _honest_mean(scene)))
+    if of == "own":
+        return _forging(lambda scene: -scale * scene.rows)
+    return _forging(lambda scene: -scale * _honest_mean(scene), omniscient=True)
 
 
 def scaled(*, scale: Tree = 10.0) -> Attack:
@@ -116,7 +122,7 @@ def alie(*, z: Tree | None = None) -> Attack:
         far = most_hidden_z(honest + scene.byzantine.sum(), scene.byzantine.sum()) if z is None else z
         return center - far * spread
 
-    return _forging(forge)
+    return _forging(forge, omniscient=True)
 
 
 def most_hidden_z(n: Tree, byzantine: Tree) -> jax.Array:
@@ -143,7 +149,7 @@ def inner_product(*, eps: Tree = 0.1) -> Attack:
     >>> inner_product(eps=0.5).forge(scene, ())[0].tolist()
     [-0.5]
     """
-    return _forging(lambda scene: -eps * _honest_mean(scene))
+    return _forging(lambda scene: -eps * _honest_mean(scene), omniscient=True)
 
 
 class Mimicry(NamedTuple):
@@ -194,7 +200,7 @@ def mimic(*, warmup: int = 50) -> Attack:
         copied = rows[jnp.where(is_target.any(), jnp.argmax(is_target), largest)]
         return jnp.where(honest.any(), copied, 0), Mimicry(z, memory.rounds + learns, target)
 
-    return Attack(forge, init=init)
+    return Attack(forge, init=init, omniscient=True)
 
 
 def noise(*, scale: Tree = 1.0) -> Attack:
@@ -244,8 +250,8 @@ def attack(name: str, **options: Any) -> Attack:
     return ATTACKS.make(name, options)
 
 
-def _forging(forge: Callable[[Scene], jax.Array]) -> Attack:
-    return Attack(lambda scene, memory: (forge(scene), memory))
+def _forging(forge: Callable[[Scene], jax.Array], omniscient: bool = False) -> Attack:
+    return Attack(lambda scene, memory: (forge(scene), memory), omniscient=omniscient)
 
 
 def _honest_mean(scene: Scene) -> jax.Array:

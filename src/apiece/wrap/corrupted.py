@@ -9,6 +9,7 @@ from apiece import tree
 from apiece.aggregate import flatten
 from apiece.errors import UserError, suggest
 from apiece.protocol import Cohort, Method, Reply, Server, Tree, merge_replies, with_merge
+from apiece.wrap.inside import keep_flags
 
 BREAKAGES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "not_a_number": lambda rows: jnp.full_like(rows, jnp.nan),
@@ -43,7 +44,7 @@ def corrupted(method: Method, *, share: Tree = 0.05, kind: str = "not_a_number")
         own_key, fault_key = jax.random.split(key)
         chance = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(fault_key, i)))(cohort.ids)
         rows, restore = flatten(replies, len(cohort.weight))
-        broken = jax.vmap(restore)(BREAKAGES[kind](rows))
+        broken = keep_flags(jax.vmap(restore)(BREAKAGES[kind](rows)), replies)
         return merge_replies(method, server, jax.vmap(tree.where)(chance < share, broken, replies), cohort, own_key)
 
     return with_merge(method, merge)

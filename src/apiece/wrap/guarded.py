@@ -53,7 +53,7 @@ def guarded(method: Method, *, most: Tree = 10.0) -> Method:
 def rejections(server: Server) -> dict[str, int]:
     """What `guarded` has rejected so far, by reason; also when `robust` or `attacked` is around it.
 
-    >>> rejections(Attacked(Guarded("the method's server", Rejections(2, 0)), memory=()))
+    >>> rejections(Attacked(Guarded("the method's server", Rejections(2, 0)), memory=(), who=()))
     {'not_finite': 2, 'too_large': 0}
     """
     guard = guard_of(server)

@@ -21,14 +21,15 @@ class Robust(NamedTuple):
 
 
 class Attacked(NamedTuple):
-    """The server of `attacked`: the one under attack, and what the attackers remember.
+    """The server of `attacked`: the one under attack, what the attackers remember, and who they are.
 
-    >>> Attacked("the server", memory=()).inner
+    >>> Attacked("the server", memory=(), who=(3, 7)).inner
     'the server'
     """
 
     inner: Server
     memory: Tree
+    who: Tree
 
 
 class Rejections(NamedTuple):
@@ -66,6 +67,18 @@ def refuse_attacked(server: Server, wrapper: str) -> Server:
 def like_the_model(params: Params) -> Reply:
     """What most replies look like."""
     return params
+
+
+def keep_flags(changed: Reply, replies: Reply) -> Reply:
+    """The changed replies, but for truth values, which stay: they say of which kind a reply is, and are no numbers.
+
+    A reply of `staged` tells its stage in this way. One that named the other stage would not be heard at all.
+
+    >>> keep_flags({"later": jnp.array([True]), "w": -1.0}, {"later": jnp.array([False]), "w": 1.0})["later"].tolist()
+    [False]
+    """
+    flag = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.bool_)
+    return jax.tree.map(lambda new, old: old if flag(old) else new, changed, replies)
 
 
 def check_reply(kept: Tree, expected: Tree, wrapper: str) -> None:

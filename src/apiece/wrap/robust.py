@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from apiece import tree
 from apiece.aggregate import as_rule
 from apiece.protocol import Cohort, Method, Params, Reply, Server, Tree, merge_replies, with_merge
-from apiece.wrap.inside import Robust, check_reply, like_the_model, refuse_attacked
+from apiece.wrap.inside import Robust, check_reply, keep_flags, like_the_model, refuse_attacked
 
 
 def robust(method: Method, rule: Any, *, reply: Callable[[Params], Reply] | None = None) -> Method:
@@ -47,6 +47,7 @@ def robust(method: Method, rule: Any, *, reply: Callable[[Params], Reply] | None
         before = server.last if chosen.remembers else None
         answer = chosen(tree.take(replies, order), cohort.weight[order], rule_key, before)
         everybodys = jax.tree.map(lambda leaf, one: jnp.broadcast_to(one, leaf.shape), replies, answer)
+        everybodys = keep_flags(everybodys, replies)
         once = cohort._replace(weight=present.astype(cohort.weight.dtype))
         inner, counted = merge_replies(method, server.inner, everybodys, once, own_key)
         return Robust(inner, tree.where(present.any(), answer, server.last) if chosen.remembers else ()), counted

@@ -71,6 +71,19 @@ def test_a_recorded_log_is_followed_and_does_not_go_on_for_ever():
         engine.advance(run, 1)
 
 
+@pytest.mark.parametrize("weights", ["uniform", [1.0] * CLIENTS])
+def test_a_client_without_examples_does_nothing_and_its_place_among_the_replies_does_not_count(weights):
+    # Client 0 has no example. A slot that it "fills" still holds the reply of whoever had it before.
+    offsets = np.array([0, 0, 1, 2, 3, 4, 5])
+    arrivals = Delays((0,), clients=(3, 0, 5, 0, 0, 4), buffer=2)
+    build = lambda hyper, round: fed_avg(LOSS, steps=1, batch=0, **hyper)
+    run = run_of(Asynchronous(build, H, B, offsets, arrivals=arrivals, weights=weights), 3, lr=0.1)
+    x = np.zeros(SIZE)
+    for i in (3, 5, 4):
+        x = x - 0.1 * (H[i - 1] @ x - B[i - 1])
+    np.testing.assert_allclose(run.server, x, atol=1e-6)
+
+
 def test_delays_are_told_to_the_merge_in_server_versions():
     """A server that sums delays, beside one that counts merges."""
 

@@ -105,6 +105,12 @@ def test_clients_come_when_they_are_there():
     assert Participation(availability=Availability("given", given=((2, 1), ()))).draw(0, 3, 4).tolist() == []
 
 
+def test_who_is_there_is_drawn_anew_in_every_round_also_in_the_one_numbered_like_the_population():
+    # Chance and draw of a client once came from one stream there: then everybody passes.
+    there = [len(Availability("random", share=0.2).there(seed, 1000, 1000)) / 1000 for seed in range(3)]
+    np.testing.assert_allclose(there, 0.6, atol=0.06)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

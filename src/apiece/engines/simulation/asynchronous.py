@@ -31,6 +31,8 @@ from apiece.engines.world.arrivals import Arrivals, Journal
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Method, Params, Tree, merge_replies
 
+BLOCK = 64  # steps that are one compiled call, if the run is not looked at before
+
 
 class Itinerary(NamedTuple):
     """A journal as steps of a scan: each job's step, wave and place among the replies on their way."""
@@ -70,7 +72,7 @@ class Asynchronous(Simulation):
     """
 
     def __init__(
-        self, build: Build, x: Tree, y: Tree, offsets: np.ndarray, *, arrivals: Arrivals, block: int = 64, **how: Any
+        self, build: Build, x: Tree, y: Tree, offsets: np.ndarray, *, arrivals: Arrivals, block: int = BLOCK, **how: Any
     ) -> None:
         super().__init__(build, x, y, offsets, **how)
         self.arrivals, self.block = arrivals, block
@@ -189,13 +191,14 @@ class Asynchronous(Simulation):
             starts=self.train.starts[ids],
             sizes=self.train.sizes[ids],
         )
+        heard = back & (self.train.sizes[whose] > 0)  # who has no example has sent nothing, whatever lies in its place
         late = np.where(back, journal.merge[arrived] - journal.start[arrived], 0).astype(np.int32)
         columns |= dict(
             aside=np.where(there, plan.slot[job], self.replies).astype(np.int32),
             back=np.where(back, plan.slot[arrived], self.replies).astype(np.int32),
             whose=whose,
             late=late,
-            weight=np.where(back, self._weights(whose), 0).astype(np.float32),
+            weight=np.where(heard, self._weights(whose), 0).astype(np.float32),
         )
         if goes_back:
             columns["home"] = np.where(back, home, rows_at_most).astype(np.int32)

@@ -51,7 +51,8 @@ class Availability:
         if self.pattern == "daily":
             return np.flatnonzero((round / self.period + own) % 1 < self.share)
         chance = self.share + (1 - self.share) * own
-        return np.flatnonzero(np.random.default_rng([seed, round, 4]).random(population) < chance)
+        # A stream apart from that of the chances: a round may have the number of the population.
+        return np.flatnonzero(np.random.default_rng([seed, round, 5]).random(population) < chance)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,7 @@ def one_of(attacks: Mapping[str, Attack], which: Any) -> Attack:
 BASES: dict[str, dict[str, Any]] = {
     "Krum": {"name": "krum", "byzantine": len(LIARS)},
     "median": {"name": "median"},
-    "geometric median": {"name": "geometric_median"},
+    "geometric median": {"name": "geometric_median", "steps": 8},
     "trimmed mean": {"name": "trimmed_mean", "trim": len(LIARS)},
     "centered clipping": {"name": "centered_clipping", "radius": 1.0},
 }
