@@ -9,9 +9,11 @@ from rich.markup import escape
 from apiece.cli.flags import (
     ClientColumn,
     DataOptions,
+    Excluded,
     FeatureColumns,
     LabelColumn,
     NewClients,
+    SplitColumn,
     data_options,
     federation_of,
 )
@@ -39,16 +41,18 @@ def data_check(
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
     data_option: DataOptions = None,
     json: Json = False,
 ) -> None:
     """Say what is in a file or folder, and every problem at once. Writes nothing; exit code 2 if there is a problem."""
+    given = dict(locals())
     with plain_errors():
         from apiece.data import inspect
         from apiece.data.load.inspect import check_load_options
 
-        options = data_options({"client": client, "label": label, "features": features, "data_option": data_option})
-        seen = inspect(path, **check_load_options(options))
+        seen = inspect(path, **check_load_options(data_options(given)))
         result = {"found": seen.found, "warnings": seen.warnings, "problems": seen.problems}
         lines = [f"{key}: {_text(value)}" for key, value in seen.found.items()]
         lines += [f"warning: {w}" for w in seen.warnings] + [f"problem: {p}" for p in seen.problems]
@@ -64,6 +68,8 @@ def data_summary(
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
     new_clients: NewClients = None,
     data_option: DataOptions = None,
     json: Json = False,
@@ -82,6 +88,8 @@ def data_save(
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
     new_clients: NewClients = None,
     data_option: DataOptions = None,
     json: Json = False,

@@ -323,7 +323,7 @@ def test_a_wrong_word_in_the_split_column_is_named(tmp_path):
 
 def test_clients_without_training_rows_are_named(tmp_path):
     lines = [("a", 1, 0, "train"), ("a", 1, 1, "train"), ("a", 1, 1, "test"), ("b", 1, 1, "test")]
-    seen = inspect(write_csv(tmp_path / "a.csv", ("client", "x", "label", "split"), lines))
+    seen = inspect(write_csv(tmp_path / "a.csv", ("client", "x", "label", "split"), lines), shares=(0.8, 0, 0.2))
     assert len(seen.problems) == 1 and "no train rows for 1 client(s): 'b'" in seen.problems[0]
     assert any("no validation rows for 2 client(s): 'a', 'b'" in w for w in seen.warnings)
 

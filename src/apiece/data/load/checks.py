@@ -60,6 +60,9 @@ def check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarr
         text = f"{path}, column '{column}': no {part} rows for {len(without)} client(s): {listed(ids[without])}"
         if len(without) and part == "train":
             notes.problem("size", f"{text}; give them some or remove the clients")
+        elif part == "test" and len(without) == len(ids):
+            notes.warnings.append(f"{path}, column '{column}': no test rows, so nothing can be compared; say test in "
+                                  f"some rows, or leave the column out (--exclude {column})")  # fmt: skip
         elif len(without):
             notes.warnings.append(text)
 

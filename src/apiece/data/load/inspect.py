@@ -85,6 +85,7 @@ def inspect(
     client: str | Sequence[str] | None = None,
     label: str | None = None,
     features: Sequence[str] | str | None = None,
+    exclude: Sequence[str] | str | None = None,
     task: str = "auto",
     split: str | None = None,
     order: str | None = None,
@@ -103,12 +104,14 @@ def inspect(
 
     `client`, `label`: the columns (in NPZ: arrays) with the client and the target; "client" and "label" (in NPZ: "y")
     unless told; several columns that together name the client are given as a list. `features`: the columns to learn
-    from, by default all others (in NPZ: the array "x"). In a folder the file name without suffix is the client, unless
-    `client` names a column. `task`: "classification", "regression", "next_character" (the feature is a text), or
-    "auto": texts, and integers with at most 100 distinct values, are classes.
+    from, by default all others (in NPZ: the array "x") but for those in `exclude`: a list, or "a,b". In a folder the
+    file name without suffix is the client, unless `client` names a column. `task`: "classification", "regression",
+    "next_character" (the feature is a text), or "auto": texts, and integers with at most 100 distinct values, are
+    classes.
 
-    `split`: a column with train, validation or test (a column "split" that holds these is used unasked); without it
-    each client's rows are dealt by `shares`, at random, or in time by the column `order`, the last ones to test. `new`:
+    `split`: a column with train, validation or test, or another word for them (`data.load.split_words`; a column that
+    holds these is used unasked; if it says no validation, a part of train is); without it each client's rows are dealt
+    by `shares`, at random, or in time by the column `order`, the last ones to test. `new`:
     a column that is 1 for clients that never train and 0 for others. `min_size` leaves smaller clients out (of texts:
     in characters).
 
@@ -148,6 +151,7 @@ shares, or leave them out with min_size=3 (-D min_size=3)
             split,
             order,
             new,
+            exclude=listed_names(exclude),
             task=task,
             shares=share,
             min_size=min_size,
@@ -164,11 +168,21 @@ shares, or leave them out with min_size=3 (-D min_size=3)
     return examined(path, tables, wanted, found, notes)
 
 
+def listed_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Names as they are listed, or in one text with commas.
+
+    >>> listed_names("id, note"), listed_names(["a, b"]), listed_names(None)
+    (('id', 'note'), ('a, b',), ())
+    """
+    parts = names.split(",") if isinstance(names, str) else names or ()
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def examined(path: Path, tables: Sequence[Table], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Inspection:
     """The inspection of tables that were read already."""
     federation = federate(path, tables, wanted, found, notes) if tables else None
     if federation is not None:
-        found |= federation.summary()
+        found |= {key: value for key, value in federation.summary().items() if key != "notes"}  # warnings say them
     return Inspection(found, notes.problems, notes.warnings, federation)
 
 
