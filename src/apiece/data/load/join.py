@@ -9,13 +9,15 @@ import numpy as np
 
 from apiece.data.deal import deal, from_rows
 from apiece.data.federation import Federation
-from apiece.data.load.checks import check_labels, check_sizes, check_split, large
+from apiece.data.load.checks import check_clients, check_copies, check_labels, check_sizes, check_split, large
 from apiece.data.load.columns import Column, as_texts, categorical_columns
 from apiece.data.load.encode import encode
 from apiece.data.load.labels import read_labels
+from apiece.data.load.names import strip_names, warn_of_near_names
 from apiece.data.load.notes import Notes, listed, quoted
 from apiece.data.load.read import Table
 from apiece.data.load.split_words import carve_validation, lacks_validation, read_splits, settle_split
+from apiece.data.load.suspects import leave_out_indexes, warn_of_columns
 from apiece.data.load.take import Taken, Wanted, check_excluded, chosen_names, columns_agree, take
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
@@ -40,16 +42,19 @@ def federate(
         return None
     first = agreeing[0]
     check_excluded(first, wanted, notes)
-    wanted = settle_split(agreeing, wanted, notes)
-    _, features = chosen_names(first, wanted)
+    wanted = leave_out_indexes(agreeing, settle_split(agreeing, wanted, notes), notes)
+    roles, features = chosen_names(first, wanted)
     categorical = {*wanted.categorical, *(() if wanted.text else categorical_columns(agreeing, features))}
     for name in sorted(set(wanted.categorical).difference(features)):
         notes.problem("missing", f"{first.file}: categorical '{name}' is none of the features: {listed(features)}")
+    if not wanted.text:
+        warn_of_columns(agreeing, features, roles["label"], notes)
     parts: list[Taken] = []
     for table in agreeing:
         table = replace(table, names=first.names)
         parts.append(take(table, wanted, categorical, parts[0] if parts else None, notes))
     names = parts[0].names
+    found |= {"left_out": list(wanted.exclude)} if wanted.exclude else {}
     found |= {"rows": sum(part.table.rows for part in parts), "label": names["label"] or "the next character"}
     said = "in time" if wanted.text and not names["order"] else "at random"
     said = f"in order of {names['order']}" if names["order"] else said
@@ -76,7 +81,10 @@ def _rows(
     owners = [as_texts(part.client) for part in parts if part.client is not None]
     if len(owners) < len(parts) or (names["split"] and split is None):
         return None
-    client, ids = natural(np.concatenate(owners))
+    owner = strip_names(np.concatenate(owners), "client names", notes)
+    client, ids = natural(owner)
+    warn_of_near_names(dict(zip(ids.tolist(), np.bincount(client).tolist(), strict=True)), "clients", notes)
+    check_clients(ids, names["client"], notes)
     keep = large(path, client, size, wanted.min_size, notes, "characters" if wanted.text else "examples")
     found["clients"] = len(np.unique(client[keep]))
     if not keep.any():
@@ -127,6 +135,7 @@ def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any],
         return None
     if not rows.keep.all():
         columns = [column._replace(values=column.values[rows.keep]) for column in columns]
+    check_copies(columns, y, rows.client, split, notes)
     try:
         x, called, made, filled, levels = encode(columns, trains, max_levels=wanted.max_levels)
         found |= {key: value for key, value in (("filled", filled), ("one_hot", levels)) if value}

@@ -1,10 +1,12 @@
 """From the label column to class indexes, or to targets: which of the two it is, and what is wrong with it."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from apiece.data.load.columns import as_texts, parse_numbers
+from apiece.data.load.names import strip_names, warn_of_near_names
 from apiece.data.load.notes import Notes
 from apiece.data.load.read import Table
 from apiece.data.load.take import Taken
@@ -32,6 +34,9 @@ def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.nda
         notes.problem("label", f"{parts[0].table.file}, array '{name}': labels must be one value per row")
         return None
     y = np.concatenate([as_texts(values) for values in raw] if text else raw)
+    if text:
+        y = strip_names(y, f"labels in column '{name}'", notes)
+        warn_of_near_names(Counter(y.tolist()), f"labels in column '{name}'", notes)
     distinct = len(np.unique(y)) if y.ndim == 1 else 0
     if task == "auto":
         task = "classification" if text or (y.dtype.kind in "biu" and 0 < distinct <= FEW_LABELS) else "regression"
