@@ -364,11 +364,13 @@ def test_archives_and_tables_without_rows_are_named(tmp_path):
 
 
 def test_texts_that_are_not_finite_numbers_are_no_targets(tmp_path):
-    table = pa.table({"client": list("aaaa"), "x": [1.0, 2, 3, 4], "label": ["1", "nan", "3", "inf"]})
+    table = pa.table({"client": list("aaaa"), "x": [1.0, 2, 3, 4], "label": ["1", "-inf", "3", "inf"]})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert "rows 2, 4, column 'label': the label is not finite" in only_problem(
         tmp_path / "a.parquet", task="regression"
     )
+    parquet.write_table(table.set_column(2, "label", pa.array(["1", "nan", "3", "4"])), tmp_path / "b.parquet")
+    assert "row 2, column 'label': the label is missing" in only_problem(tmp_path / "b.parquet", task="regression")
 
 
 def test_python_objects_in_an_npz_file_are_never_loaded(tmp_path):

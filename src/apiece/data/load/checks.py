@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from apiece.data.ids import mix_hash
+from apiece.data.load.cells import strip_blanks
 from apiece.data.load.columns import Column, as_texts
-from apiece.data.load.names import strip_blanks
-from apiece.data.load.notes import ALIKE, SHOWN, Notes, listed, quoted
+from apiece.data.load.notes import ALIKE, SHOWN, Notes, leave_out, listed, quoted
 from apiece.data.load.take import Taken
 from apiece.data.splits import SPLITS
 
@@ -64,7 +64,7 @@ def check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarr
             notes.problem("size", f"{text}; give them some or remove the clients")
         elif part == "test" and len(without) == len(ids):
             notes.warnings.append(f"{path}, column '{column}': no test rows, so nothing can be compared; say test in "
-                                  f"some rows, or leave the column out (--exclude {column})")  # fmt: skip
+                                  f"some rows, or leave the column out ({leave_out(column)})")  # fmt: skip
         elif len(without):
             notes.warnings.append(text)
 

@@ -16,7 +16,7 @@ from apiece.data.deal import check_shares
 from apiece.data.federation import Federation
 from apiece.data.load.join import federate
 from apiece.data.load.notes import Notes
-from apiece.data.load.read import Table
+from apiece.data.load.read import Dialect, Table
 from apiece.data.load.tables import tables_of
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError, suggest
@@ -93,6 +93,8 @@ def inspect(
     shares: Sequence[float] = (0.6, 0.2, 0.2),
     min_size: int | None = None,
     delimiter: str = ",",
+    decimal: str = ".",
+    na: str | float | Sequence[str | float] | None = None,
     missing: str = "fill",
     categorical: Sequence[str] | str | None = None,
     max_levels: int = 50,
@@ -115,6 +117,10 @@ def inspect(
     a column that is 1 for clients that never train and 0 for others. `min_size` leaves smaller clients out (of texts:
     in characters).
 
+    `delimiter`: what separates the columns of a CSV file: a character, "tab", or "auto", what the header has most of.
+    `decimal`: "." or ",", before the decimals of numbers. `na`: what stands for a missing value, "?" or -999, a list of
+    such; blanks, NA, N/A, nan, NULL and the like do so anyway.
+
     `missing`: "fill" gaps by the rules of `data.encode`, or "refuse" them. `categorical`: columns of numbers that are
     levels; columns of words are found, and may have `max_levels`. `length`: of the sequences of characters.
     `standardize` gives every feature mean 0 and spread 1 over all training examples.
@@ -126,7 +132,8 @@ def inspect(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.csv").write_text("client,age,label\\noslo,31,0\\nrome,old,1\\n")
     ...     for problem in inspect(folder + "/a.csv").problems: print(problem.replace(folder + "/", ""))
-    a.csv, row 3, column 'age': 'old' is not a number; mend the cell or leave the column out of the features
+    a.csv, row 3, column 'age': 'old' is not a number; mend the cell, call it missing (--na old), or leave the column \
+out (--exclude age)
     a.csv: clients with fewer examples than the 3 the split needs: 'oslo' (1), 'rome' (1); give them more, change the \
 shares, or leave them out with min_size=3 (-D min_size=3)
     """
@@ -162,7 +169,9 @@ shares, or leave them out with min_size=3 (-D min_size=3)
             standardize=standardize,
             seed=seed,
         )
-        tables, wanted = tables_of(path, wanted, several, delimiter, found, notes)
+        words = [na] if isinstance(na, str | int | float) else na or ()
+        dialect = Dialect(delimiter, decimal, tuple(str(word).strip() for word in words)).checked()
+        tables, wanted = tables_of(path, wanted, several, dialect, found, notes)
     except UserError as error:
         return Inspection(found, [str(error)], [], None)
     return examined(path, tables, wanted, found, notes)

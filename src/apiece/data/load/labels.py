@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from apiece.data.load.cells import is_nearly_number
 from apiece.data.load.columns import as_texts, parse_numbers
 from apiece.data.load.names import strip_names, warn_of_near_names
 from apiece.data.load.notes import Notes
@@ -12,6 +13,7 @@ from apiece.data.load.read import Table
 from apiece.data.load.take import Taken
 
 FEW_LABELS = 100  # integers with at most so many distinct values are classes, not amounts
+FEW_CLASSES = 20  # as many whole decimals, or numbers in other dress, may be classes
 
 
 def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
@@ -21,6 +23,8 @@ def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.nda
     if len(raw) < len(parts):
         return None
     text = any(values.dtype.kind == "O" for values in raw)
+    if task == "auto" and text and _are_nearly_numbers(raw):
+        task = "regression"  # whose numbers are then named as what they are
     if task == "regression" and text:
         parsed = [
             values if values.dtype.kind != "O" else parse_numbers(part.table, name, values, notes)
@@ -40,7 +44,7 @@ def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.nda
     distinct = len(np.unique(y)) if y.ndim == 1 else 0
     if task == "auto":
         task = "classification" if text or (y.dtype.kind in "biu" and 0 < distinct <= FEW_LABELS) else "regression"
-        if task == "regression" and 0 < distinct <= 20 and (y == np.rint(y)).all():
+        if task == "regression" and 0 < distinct <= FEW_CLASSES and (y == np.rint(y)).all():
             notes.warnings.append(
                 f"column '{name}' holds whole numbers written as decimals and is taken as a regression target; "
                 f"if they are classes, set task=classification"
@@ -52,6 +56,13 @@ def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.nda
     if distinct == 1 or distinct > max(FEW_LABELS, len(y) // 2):
         notes.warnings.append(f"column '{name}' holds {distinct} class(es) in {len(y)} rows; is it the right column?")
     return index.astype(np.int32), tuple(as_texts(values).tolist())
+
+
+def _are_nearly_numbers(raw: Sequence[np.ndarray]) -> bool:
+    """Whether texts are numbers in other dress, such as "3,5", and too many for classes."""
+    cells = Counter(cell for values in raw for cell in values.tolist())
+    nearly = sum(count for cell, count in cells.items() if isinstance(cell, str) and is_nearly_number(cell))
+    return len(cells) > FEW_CLASSES and nearly > cells.total() / 2
 
 
 def _targets(table: Table, name: str, values: np.ndarray, notes: Notes) -> np.ndarray:

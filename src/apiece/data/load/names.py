@@ -1,26 +1,12 @@
 """Names of clients, classes and levels as people write them: blanks around them do not count, capitals may be slips."""
 
-import re
 import unicodedata
 from collections.abc import Mapping
 
 import numpy as np
 
+from apiece.data.load.cells import strip_blanks, without_blanks
 from apiece.data.load.notes import SHOWN, Notes
-
-# What no eye tells from a blank or from nothing: no-break and thin spaces are \s, these are not.
-_BLANK = r"[\s\u00ad\u180e\u200b-\u200f\u2060\ufeff]"
-_AROUND = re.compile(rf"^{_BLANK}+|{_BLANK}+$")
-_WITHIN = re.compile(rf"{_BLANK}+")
-
-
-def strip_blanks(name: str) -> str:
-    """A name without the blanks around it, also those that only look like nothing.
-
-    >>> strip_blanks(" c1\\u00a0"), strip_blanks("\\ufeffnew york")
-    ('c1', 'new york')
-    """
-    return _AROUND.sub("", name)
 
 
 def strip_names(names: np.ndarray, what: str, notes: Notes) -> np.ndarray:
@@ -53,7 +39,7 @@ them alike
     """
     groups: dict[str, list[str]] = {}
     for name in count:
-        groups.setdefault(_WITHIN.sub("", unicodedata.normalize("NFKC", name)).casefold(), []).append(name)
+        groups.setdefault(without_blanks(unicodedata.normalize("NFKC", name)).casefold(), []).append(name)
     near = [sorted(group) for group in groups.values() if len(group) > 1]
     if not near:
         return

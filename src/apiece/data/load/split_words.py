@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from apiece.data.deal import deal
-from apiece.data.load.columns import as_texts, is_blank
-from apiece.data.load.notes import Notes, listed, quoted
+from apiece.data.load.cells import is_blank
+from apiece.data.load.columns import as_texts
+from apiece.data.load.notes import Notes, leave_out, listed, quoted
 from apiece.data.load.read import Table
 from apiece.data.load.take import Taken, Wanted, other_columns
 from apiece.data.splits import SPLITS
@@ -62,13 +63,13 @@ def settle_split(tables: Sequence[Table], wanted: Wanted, notes: Notes) -> Wante
     if wanted.split is not None:
         for name in unclear:
             notes.warnings.append(f"column '{name}' is called like a split, but taken as a feature; if it is none, "
-                                  f"leave it out (--exclude {name})")  # fmt: skip
+                                  f"leave it out ({leave_out(name)})")  # fmt: skip
         return wanted._replace(exclude=(*wanted.exclude, *clear))
     for name in unclear:
         _note_unclear(tables, name, notes)
     if len(clear) > 1:
-        notes.problem("split", f"{first.file}: the columns {listed(clear)} all say train and test; choose one "
-                               f"(--split {clear[0]}) or leave the others out (--exclude {clear[-1]})")  # fmt: skip
+        notes.problem("split", f"{first.file}: the columns {listed(clear)} all say train and test; choose "
+                               f"(--split COLUMN) or leave the others out ({leave_out(*clear[1:])})")  # fmt: skip
     return wanted._replace(split=clear[0]) if clear else wanted
 
 
@@ -150,5 +151,5 @@ def _note_unclear(tables: Sequence[Table], name: str, notes: Notes) -> None:
         said = _said([table], name)
         bad = np.flatnonzero(number_splits(said) < 0) if said is not None else np.zeros(0, int)
         if said is not None and len(bad):
-            remedy = f"mend it, leave the column out (--exclude {name}), or name the right one (--split COLUMN)"
+            remedy = f"mend it, leave the column out ({leave_out(name)}), or name the right one (--split COLUMN)"
             notes.cells("split", table, name, bad, f"{quoted(said[bad[0]])} is none of {UNDERSTOOD}", remedy)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.load.columns import is_blank
+from apiece.data.load.cells import is_missing, strip_blanks
 from apiece.data.load.names import warn_of_near_names
-from apiece.data.load.notes import SHOWN, Notes, listed
+from apiece.data.load.notes import SHOWN, Notes, leave_out, listed
 from apiece.data.load.read import Table
 from apiece.data.load.take import Wanted, other_columns
 
@@ -83,9 +83,9 @@ def warn_of_columns(tables: Sequence[Table], features: Sequence[str], label: str
 
 def _say(notes: Notes, names: list[str], what: str) -> None:
     if names:
-        which = ",".join(names) if len(names) <= SHOWN else "COLUMN,..."
+        which = names if len(names) <= SHOWN else ["COLUMN", "..."]
         has = "column" if len(names) == 1 else "columns"
-        notes.warnings.append(f"{has} {listed(names)}: {what}; leave out what is no feature (--exclude '{which}')")
+        notes.warnings.append(f"{has} {listed(names)}: {what}; leave out what is no feature ({leave_out(*which)})")
 
 
 def _raw(tables: Sequence[Table], name: str) -> _Raw | None:
@@ -96,7 +96,7 @@ def _raw(tables: Sequence[Table], name: str) -> _Raw | None:
         whole = all(values.dtype.kind in "biu" for values in columns)
         return _Raw(name, np.concatenate([values.astype(np.float64) for values in columns]), whole)
     cells = [cell for values in columns for cell in values.tolist()]
-    return _Raw(name, np.array(["" if is_blank(cell) else str(cell).strip() for cell in cells], np.str_), False)
+    return _Raw(name, np.array(["" if is_missing(cell) else strip_blanks(str(cell)) for cell in cells], np.str_), False)
 
 
 def _is_index(tables: Sequence[Table], name: str) -> bool:
@@ -151,7 +151,7 @@ def _warn_of_values(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
     if len(huge):
         notes.warnings.append(f"{_where(tables, huge)}, column '{raw.name}': huge, {raw.values[huge[0]]:.6g}; mend it, "
                               f"call it missing (--na {raw.values[huge[0]]:.6g}), or leave the column out "
-                              f"(--exclude '{raw.name}')")  # fmt: skip
+                              f"({leave_out(raw.name)})")  # fmt: skip
     for value in STAND_INS:
         is_it = raw.values == value
         rest = raw.values[raw.there & ~is_it & (np.abs(raw.values) < HUGE) & ~np.isin(raw.values, STAND_INS)]

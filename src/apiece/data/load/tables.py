@@ -10,13 +10,13 @@ import numpy as np
 from apiece.data.load import images, leaf
 from apiece.data.load.columns import as_texts
 from apiece.data.load.notes import Notes, listed
-from apiece.data.load.read import SUFFIXES, TEXT, Table, read
+from apiece.data.load.read import SUFFIXES, TEXT, Dialect, Table, read
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError
 
 
 def tables_of(
-    path: Path, wanted: Wanted, client: Sequence[str], delimiter: str, found: dict[str, Any], notes: Notes
+    path: Path, wanted: Wanted, client: Sequence[str], dialect: Dialect, found: dict[str, Any], notes: Notes
 ) -> tuple[list[Table], Wanted]:
     """The tables at a path, and what is wanted of them, completed by what their format says; `client` are columns."""
     if not path.exists():
@@ -41,7 +41,7 @@ def tables_of(
     text = (*(client or ("client",)), wanted.split or "split")
     for file in files:
         try:
-            table = read(file, text=text, delimiter=delimiter)
+            table = read(file, text=text, dialect=dialect)
         except UserError as error:
             notes.problem("file", str(error))
             continue

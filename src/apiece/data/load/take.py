@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.load.columns import Column, feature_columns, is_number, key_array, text_column
+from apiece.data.load.cells import is_number
+from apiece.data.load.columns import Column, feature_columns, key_array, text_column
 from apiece.data.load.notes import Notes, listed
 from apiece.data.load.read import Table
 from apiece.errors import suggest
