@@ -113,6 +113,31 @@ def data_save(
         show_result({"folder": str(folder)}, json, f"wrote {folder}")
 
 
+@app.command("split")
+def data_split(
+    data: Annotated[str, typer.Argument(help="A source, file or folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; never overwritten.")],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
+    na: MissingWords = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    new_clients: NewClients = None,
+    data_option: DataOptions = None,
+    json: Json = False,
+) -> None:
+    """Write what was dealt as one Parquet table (client, split, features, label), for others to use the same split."""
+    given = dict(locals())
+    with plain_errors():
+        from apiece.data.load.dealt import write_dealt
+
+        file = write_dealt(federation_of(given), out)
+        show_result({"file": str(file)}, json, escape(f"wrote {file}; apiece reads it with --data {file}"))
+
+
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())

@@ -77,10 +77,13 @@ def check_labels(
     ids: np.ndarray,
     split: np.ndarray,
     trains: np.ndarray,
+    given: bool,
     notes: Notes,
 ) -> None:
-    """Labels that are tested but never trained, and clients that train on a single class."""
-    given = parts[0].names["split"]
+    """Labels that are tested but never trained, and clients that train on a single class.
+
+    `given`: the splits are the user's, so that a label that only one of them has is the user's to mend.
+    """
     trained = np.bincount(y[trains], minlength=len(classes)) > 0
     for number, part in ((2, "test"), (1, "validation")):
         strange = (split == number) & ~trained[y]

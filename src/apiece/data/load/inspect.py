@@ -14,6 +14,7 @@ import numpy as np
 
 from apiece.data.deal import check_shares
 from apiece.data.federation import Federation
+from apiece.data.load.dealt import FILE, restored
 from apiece.data.load.join import federate
 from apiece.data.load.notes import Notes
 from apiece.data.load.read import Dialect, Table
@@ -140,6 +141,8 @@ shares, or leave them out with min_size=3 (-D min_size=3)
     path, notes = Path(path), Notes()
     if (path / "federation.json").is_file():
         return _saved(path)
+    if (path / FILE).is_file():
+        path = path / FILE
     found: dict[str, Any] = {"path": str(path)}
     try:
         share = tuple(check_shares(shares).tolist())
@@ -190,6 +193,9 @@ def listed_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
 def examined(path: Path, tables: Sequence[Table], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Inspection:
     """The inspection of tables that were read already."""
     federation = federate(path, tables, wanted, found, notes) if tables else None
+    if federation is not None and wanted.dealt:
+        federation = restored(federation, tables[0].about)
+        notes.warnings = list(dict.fromkeys([*federation.notes, *notes.warnings]))
     if federation is not None:
         found |= {key: value for key, value in federation.summary().items() if key != "notes"}  # warnings say them
     return Inspection(found, notes.problems, notes.warnings, federation)

@@ -47,7 +47,7 @@ def federate(
     categorical = {*wanted.categorical, *(() if wanted.text else categorical_columns(agreeing, features))}
     for name in sorted(set(wanted.categorical).difference(features)):
         notes.problem("missing", f"{first.file}: categorical '{name}' is none of the features: {listed(features)}")
-    if not wanted.text:
+    if not wanted.text and not wanted.dealt:
         warn_of_columns(agreeing, features, roles["label"], notes)
     parts: list[Taken] = []
     for table in agreeing:
@@ -81,9 +81,13 @@ def _rows(
     owners = [as_texts(part.client) for part in parts if part.client is not None]
     if len(owners) < len(parts) or (names["split"] and split is None):
         return None
-    owner = strip_names(np.concatenate(owners), "client names", notes)
-    client, ids = natural(owner)
-    warn_of_near_names(dict(zip(ids.tolist(), np.bincount(client).tolist(), strict=True)), "clients", notes)
+    owner = np.concatenate(owners)
+    if wanted.dealt:
+        ids = np.array(list(dict.fromkeys(owner.tolist())), np.str_)
+        client = np.argsort(ids)[natural(owner)[0]]
+    else:
+        client, ids = natural(strip_names(owner, "client names", notes))
+        warn_of_near_names(dict(zip(ids.tolist(), np.bincount(client).tolist(), strict=True)), "clients", notes)
     check_clients(ids, names["client"], notes)
     keep = large(path, client, size, wanted.min_size, notes, "characters" if wanted.text else "examples")
     found["clients"] = len(np.unique(client[keep]))
@@ -115,7 +119,7 @@ def _dealt(
 
 def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Federation | None:
     """All parts as one federation; clients, labels and splits are checked as far as they are there."""
-    labels = read_labels(parts, wanted.task, notes)
+    labels = read_labels(parts, wanted.task, notes, wanted.classes)
     if labels is not None:
         found["task"] = "classification" if labels[1] else "regression"
     size = np.ones(sum(part.table.rows for part in parts))
@@ -129,13 +133,15 @@ def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any],
     y, classes = labels[0][rows.keep], labels[1]
     trains = (split == 0) & ~rows.new[rows.client]
     if classes:
-        check_labels(parts, y, classes, rows.client, rows.ids, split, trains, notes)
+        given = rows.split is not None and not wanted.dealt
+        check_labels(parts, y, classes, rows.client, rows.ids, split, trains, given, notes)
     columns = _columns(parts)
     if notes.kinds or columns is None:
         return None
     if not rows.keep.all():
         columns = [column._replace(values=column.values[rows.keep]) for column in columns]
-    check_copies(columns, y, rows.client, split, notes)
+    if not wanted.dealt:
+        check_copies(columns, y, rows.client, split, notes)
     try:
         x, called, made, filled, levels = encode(columns, trains, max_levels=wanted.max_levels)
         found |= {key: value for key, value in (("filled", filled), ("one_hot", levels)) if value}
@@ -214,7 +220,7 @@ def _completed(
     notes: Notes,
 ) -> np.ndarray:
     """The splits that a column says, with validation carved from train where it says none."""
-    if wanted.shares[1] == 0 or not lacks_validation(split):
+    if wanted.dealt or wanted.shares[1] == 0 or not lacks_validation(split):
         return split
     share = wanted.shares[1] / (wanted.shares[0] + wanted.shares[1])
     which = "at random" if time is None else "the last ones"

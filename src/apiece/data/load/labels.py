@@ -16,8 +16,10 @@ FEW_LABELS = 100  # integers with at most so many distinct values are classes, n
 FEW_CLASSES = 20  # as many whole decimals, or numbers in other dress, may be classes
 
 
-def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
-    """Class indexes and the names of the classes, or targets and no names."""
+def read_labels(
+    parts: Sequence[Taken], task: str, notes: Notes, order: Sequence[str] = ()
+) -> tuple[np.ndarray, tuple[str, ...]] | None:
+    """Class indexes and the names of the classes (in `order`, if that is given), or targets and no names."""
     name = str(parts[0].names["label"])
     raw = [part.label for part in parts if part.label is not None]
     if len(raw) < len(parts):
@@ -38,6 +40,9 @@ def read_labels(parts: Sequence[Taken], task: str, notes: Notes) -> tuple[np.nda
         notes.problem("label", f"{parts[0].table.file}, array '{name}': labels must be one value per row")
         return None
     y = np.concatenate([as_texts(values) for values in raw] if text else raw)
+    if order and set(y.tolist()) <= set(order):
+        place = {name: i for i, name in enumerate(order)}
+        return np.array([place[name] for name in y.tolist()], np.int32), tuple(order)
     if text:
         y = strip_names(y, f"labels in column '{name}'", notes)
         warn_of_near_names(Counter(y.tolist()), f"labels in column '{name}'", notes)

@@ -1,6 +1,7 @@
 """Read a file of a user (CSV, Parquet, NPZ or text) into named columns, or say in one paragraph why it cannot be."""
 
 import codecs
+import json
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from apiece.errors import UserError
 
 TEXT = ".txt"  # no table: each file is one text
 NOT_READABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+ABOUT = "apiece"  # the key of the metadata of a Parquet file that we wrote
 AUTO = "auto"
 DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
@@ -38,6 +40,7 @@ class Table:
     row: Callable[[int], int]
     problems: list[str] = field(default_factory=list)
     archive: bool = False
+    about: dict[str, Any] = field(default_factory=dict)  # what the file says of itself, if `write_dealt` wrote it
     decimal: str = "."  # before the decimals of numbers that are written as texts
 
 
@@ -212,7 +215,15 @@ def _parquet(file: Path, *_: object) -> Table:
         raise UserError(
             f"{file} cannot be read as Parquet ({_first_line(error)}); it may be cut short: copy it again"
         ) from error
-    return _arrow(file, table, lambda i: i + 1, [])
+    return replace(_arrow(file, table, lambda i: i + 1, []), about=_about(table.schema.metadata))
+
+
+def _about(metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        said = json.loads((metadata or {}).get(ABOUT.encode(), b"{}"))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _arrow(file: Path, table: Any, row: Callable[[int], int], problems: list[str]) -> Table:

@@ -9,6 +9,7 @@ import numpy as np
 
 from apiece.data.load import images, leaf
 from apiece.data.load.columns import as_texts
+from apiece.data.load.dealt import as_dealt
 from apiece.data.load.notes import Notes, listed
 from apiece.data.load.read import SUFFIXES, TEXT, Dialect, Table, read
 from apiece.data.load.take import Wanted
@@ -49,6 +50,9 @@ def tables_of(
         for problem in table.problems or [f"{file} has no rows; remove it or fill it"] * (table.rows == 0):
             notes.problem("row", problem)
         tables.append(with_joined(table, client) if len(client) > 1 else table)
+    if len(files) == 1 and tables and tables[0].about:
+        table, wanted = as_dealt(tables[0], wanted)
+        return [table], wanted
     return tables, wanted
 
 

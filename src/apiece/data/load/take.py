@@ -26,6 +26,8 @@ class Wanted(NamedTuple):
     exclude: tuple[str, ...] = ()  # neither features nor anything else
     by_file: bool = False  # the file name is the client
     task: str = "auto"
+    classes: tuple[str, ...] = ()  # in this order; else sorted
+    dealt: bool = False  # rows, clients and splits are as we dealt them: nothing to mend
     shares: tuple[float, ...] = (0.6, 0.2, 0.2)
     min_size: int | None = None
     gaps: bool = True  # missing values are filled, not refused
