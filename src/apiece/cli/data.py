@@ -9,9 +9,14 @@ from rich.markup import escape
 from apiece.cli.flags import (
     ClientColumn,
     DataOptions,
+    Decimal,
+    Delimiter,
+    Excluded,
     FeatureColumns,
     LabelColumn,
+    MissingWords,
     NewClients,
+    SplitColumn,
     data_options,
     federation_of,
 )
@@ -39,16 +44,21 @@ def data_check(
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
+    na: MissingWords = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     data_option: DataOptions = None,
     json: Json = False,
 ) -> None:
     """Say what is in a file or folder, and every problem at once. Writes nothing; exit code 2 if there is a problem."""
+    given = dict(locals())
     with plain_errors():
         from apiece.data import inspect
         from apiece.data.load.inspect import check_load_options
 
-        options = data_options({"client": client, "label": label, "features": features, "data_option": data_option})
-        seen = inspect(path, **check_load_options(options))
+        seen = inspect(path, **check_load_options(data_options(given)))
         result = {"found": seen.found, "warnings": seen.warnings, "problems": seen.problems}
         lines = [f"{key}: {_text(value)}" for key, value in seen.found.items()]
         lines += [f"warning: {w}" for w in seen.warnings] + [f"problem: {p}" for p in seen.problems]
@@ -64,6 +74,11 @@ def data_summary(
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
+    na: MissingWords = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     new_clients: NewClients = None,
     data_option: DataOptions = None,
     json: Json = False,
@@ -82,6 +97,11 @@ def data_save(
     client: ClientColumn = None,
     label: LabelColumn = None,
     features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
+    na: MissingWords = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     new_clients: NewClients = None,
     data_option: DataOptions = None,
     json: Json = False,
@@ -91,6 +111,31 @@ def data_save(
     with plain_errors():
         folder = federation_of(given).save(out)
         show_result({"folder": str(folder)}, json, f"wrote {folder}")
+
+
+@app.command("split")
+def data_split(
+    data: Annotated[str, typer.Argument(help="A source, file or folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; never overwritten.")],
+    client: ClientColumn = None,
+    label: LabelColumn = None,
+    features: FeatureColumns = None,
+    exclude: Excluded = None,
+    split: SplitColumn = None,
+    na: MissingWords = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    new_clients: NewClients = None,
+    data_option: DataOptions = None,
+    json: Json = False,
+) -> None:
+    """Write what was dealt as one Parquet table (client, split, features, label), for others to use the same split."""
+    given = dict(locals())
+    with plain_errors():
+        from apiece.data.load.dealt import write_dealt
+
+        file = write_dealt(federation_of(given), out)
+        show_result({"file": str(file)}, json, escape(f"wrote {file}; apiece reads it with --data {file}"))
 
 
 def _text(value: Any) -> str:

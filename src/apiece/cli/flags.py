@@ -21,6 +21,21 @@ DataOptions = Annotated[
 ClientColumn = Annotated[str | None, typer.Option("--client", help="Own data: the column that names the client.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="Own data: the column to predict.")]
 FeatureColumns = Annotated[str | None, typer.Option("--features", help="Own data: feature columns, comma-separated.")]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", help="Own data: a column to leave out of the features; repeat it, or use commas."),
+]
+SplitColumn = Annotated[
+    str | None, typer.Option("--split", help="Own data: the column that says train, validation or test.")
+]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", help="Own CSV files: what separates columns: , (default), ;, tab, or auto.")
+]
+Decimal = Annotated[str | None, typer.Option("--decimal", help="Own data: what stands before decimals: . or ,")]
+MissingWords = Annotated[
+    list[str] | None,
+    typer.Option("--na", help="Own data: what stands for a missing value, e.g. '?' or -999; repeat it for more."),
+]
 NewClients = Annotated[
     float | None, typer.Option(help="Share of clients held out as new ones (default 0.1 of ten or more).")
 ]
@@ -133,10 +148,14 @@ def choose_methods(values: dict[str, Any], wanted: list[str], baselines: tuple[s
 def data_options(given: dict[str, Any]) -> dict[str, Any]:
     """The options of the data: those of -D, and the columns that have a flag of their own."""
     options = dict(_assignment(text, "--data-option", "NAME=VALUE") for text in given.get("data_option") or [])
-    columns = {"client": given.get("client"), "label": given.get("label"), "features": given.get("features")}
-    named = {key: value for key, value in columns.items() if value is not None}
+    words = ("client", "label", "features", "split", "delimiter", "decimal")
+    named = {key: given[key] for key in words if given.get(key) is not None}
     if "features" in named:
         named["features"] = listed(named["features"])
+    if given.get("exclude"):
+        named["exclude"] = [name for text in given["exclude"] for name in listed(text)]
+    if given.get("na"):
+        named["na"] = given["na"]
     return options | named
 
 

@@ -26,10 +26,20 @@ def all_differ(ids: np.ndarray) -> bool:
     letters = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1).astype(np.uint64)
     hashed = np.zeros(len(ids), np.uint64)
     for column in letters.T:
-        hashed = (hashed ^ column) * np.uint64(0x9E3779B97F4A7C15)
-        hashed ^= hashed >> np.uint64(29)
+        hashed = mix_hash(hashed, column)
     hashed.sort()
     return bool((hashed[1:] != hashed[:-1]).all()) or len(set(ids.tolist())) == len(ids)
+
+
+def mix_hash(hashed: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """The hash of each row, with one more column of it, both uint64.
+
+    >>> one, two = mix_hash(np.zeros(2, np.uint64), np.array([7, 8], np.uint64))
+    >>> bool(one == two)
+    False
+    """
+    mixed = (hashed ^ column) * np.uint64(0x9E3779B97F4A7C15)
+    return mixed ^ (mixed >> np.uint64(29))
 
 
 def suggest_id(word: str, ids: np.ndarray) -> str:

@@ -311,7 +311,7 @@ def test_a_label_that_is_tested_but_never_trained_is_a_problem_when_the_split_is
 def test_a_rare_label_is_a_warning_when_the_split_is_random(tmp_path):
     lines = [("a", i, "cat" if i % 2 else "dog") for i in range(6)] + [("a", 9, "cow")]
     path = write_csv(tmp_path / "a.csv", ("client", "x", "label"), lines)
-    warned = [any("'cow'" in w for w in inspect(path, seed=seed).warnings) for seed in range(20)]
+    warned = [any("not in train: 'cow'" in w for w in inspect(path, seed=seed).warnings) for seed in range(20)]
     assert any(warned) and not all(warned)
 
 
@@ -323,7 +323,7 @@ def test_a_wrong_word_in_the_split_column_is_named(tmp_path):
 
 def test_clients_without_training_rows_are_named(tmp_path):
     lines = [("a", 1, 0, "train"), ("a", 1, 1, "train"), ("a", 1, 1, "test"), ("b", 1, 1, "test")]
-    seen = inspect(write_csv(tmp_path / "a.csv", ("client", "x", "label", "split"), lines))
+    seen = inspect(write_csv(tmp_path / "a.csv", ("client", "x", "label", "split"), lines), shares=(0.8, 0, 0.2))
     assert len(seen.problems) == 1 and "no train rows for 1 client(s): 'b'" in seen.problems[0]
     assert any("no validation rows for 2 client(s): 'a', 'b'" in w for w in seen.warnings)
 
@@ -364,11 +364,13 @@ def test_archives_and_tables_without_rows_are_named(tmp_path):
 
 
 def test_texts_that_are_not_finite_numbers_are_no_targets(tmp_path):
-    table = pa.table({"client": list("aaaa"), "x": [1.0, 2, 3, 4], "label": ["1", "nan", "3", "inf"]})
+    table = pa.table({"client": list("aaaa"), "x": [1.0, 2, 3, 4], "label": ["1", "-inf", "3", "inf"]})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert "rows 2, 4, column 'label': the label is not finite" in only_problem(
         tmp_path / "a.parquet", task="regression"
     )
+    parquet.write_table(table.set_column(2, "label", pa.array(["1", "nan", "3", "4"])), tmp_path / "b.parquet")
+    assert "row 2, column 'label': the label is missing" in only_problem(tmp_path / "b.parquet", task="regression")
 
 
 def test_python_objects_in_an_npz_file_are_never_loaded(tmp_path):

@@ -202,7 +202,8 @@ def test_a_readme_beside_tables_is_no_author(tmp_path):
 
 def test_a_federation_of_texts_is_saved_with_its_notes_and_opened(tmp_path):
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "a.txt").write_text("abcd" * 40)
+    for author in ("a", "b"):
+        (tmp_path / "a" / f"{author}.txt").write_text("abcd" * 40)
     federation = load(tmp_path / "a", length=10)
     found = load(federation.save(tmp_path / "saved"))
     assert found.task == "next_character" and found.classes == federation.classes and found.notes == ()

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from apiece.data.load.columns import as_texts
-from apiece.data.load.notes import ALIKE, SHOWN, Notes, listed, quoted
+from apiece.data.ids import mix_hash
+from apiece.data.load.cells import strip_blanks
+from apiece.data.load.columns import Column, as_texts
+from apiece.data.load.notes import ALIKE, SHOWN, Notes, leave_out, listed, quoted
 from apiece.data.load.take import Taken
 from apiece.data.splits import SPLITS
 
@@ -60,6 +62,9 @@ def check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarr
         text = f"{path}, column '{column}': no {part} rows for {len(without)} client(s): {listed(ids[without])}"
         if len(without) and part == "train":
             notes.problem("size", f"{text}; give them some or remove the clients")
+        elif part == "test" and len(without) == len(ids):
+            notes.warnings.append(f"{path}, column '{column}': no test rows, so nothing can be compared; say test in "
+                                  f"some rows, or leave the column out ({leave_out(column)})")  # fmt: skip
         elif len(without):
             notes.warnings.append(text)
 
@@ -72,10 +77,13 @@ def check_labels(
     ids: np.ndarray,
     split: np.ndarray,
     trains: np.ndarray,
+    given: bool,
     notes: Notes,
 ) -> None:
-    """Labels that are tested but never trained, and clients that train on a single class."""
-    given = parts[0].names["split"]
+    """Labels that are tested but never trained, and clients that train on a single class.
+
+    `given`: the splits are the user's, so that a label that only one of them has is the user's to mend.
+    """
     trained = np.bincount(y[trains], minlength=len(classes)) > 0
     for number, part in ((2, "test"), (1, "validation")):
         strange = (split == number) & ~trained[y]
@@ -93,15 +101,69 @@ def check_labels(
             notes.warnings.append(
                 f"{len(labels)} label(s) with too few examples are in {part} but not in train: {which}"
             )
+    _check_only_trained(classes, y, split, trained, notes)
     pairs = np.unique(client[trains].astype(np.int64) * len(classes) + y[trains])
     one = np.flatnonzero(np.bincount(pairs // len(classes), minlength=len(ids)) == 1)
     if len(one):
         notes.warnings.append(f"{len(one)} client(s) with a single class in train: {listed(ids[one])}")
 
 
+def check_copies(columns: Sequence[Column], y: np.ndarray, client: np.ndarray, split: np.ndarray, notes: Notes) -> None:
+    """Rows of a client that are held out and in training as well, where rows are mostly different.
+
+    >>> notes, x = Notes(), np.array([[1.5], [2.5], [3.5], [1.5]], np.float32)
+    >>> check_copies([Column("x", x)], np.zeros(4), np.zeros(4, int), np.array([0, 0, 0, 2]), notes)
+    >>> print(notes.warnings[0].partition(":")[0])
+    1 of 1 rows of validation and test are copies of their client's train rows
+    """
+    if any(column.values.ndim > 2 for column in columns):
+        return
+    row = np.zeros(len(y), np.uint64)
+    for values in (y, client, *(column.values for column in columns)):
+        for cells in values.reshape(len(y), -1).T:
+            row = mix_hash(row, _as_whole(cells))
+    held, copied = split > 0, np.isin(row[split > 0], row[split == 0])
+    if copied.any() and len(np.unique(row)) > len(row) / 2:
+        notes.warnings.append(
+            f"{copied.sum()} of {held.sum()} rows of validation and test are copies of their client's train rows: "
+            f"results look better than they are; remove copies, or keep them in one split (--split COLUMN)"
+        )
+
+
+def _as_whole(cells: np.ndarray) -> np.ndarray:
+    if cells.dtype.kind == "O":
+        number = {cell: i for i, cell in enumerate(dict.fromkeys(cells.tolist()))}
+        return np.array([number[cell] for cell in cells.tolist()], np.uint64)
+    return cells.astype(np.float64).view(np.uint64)
+
+
+def check_clients(ids: np.ndarray, column: str | None, notes: Notes) -> None:
+    """There is somebody to learn with.
+
+    >>> notes = Notes()
+    >>> check_clients(np.array(["oslo"]), "clinic", notes)
+    >>> notes.warnings
+    ["one client only, 'oslo': nobody to learn with; name the column that tells clients apart (--client, now 'clinic')"]
+    """
+    if len(ids) == 1:
+        now = f"now '{column}'" if column else "now the file name"
+        notes.warnings.append(f"one client only, {quoted(ids[0])}: nobody to learn with; name the column that tells "
+                              f"clients apart (--client, {now})")  # fmt: skip
+
+
+def _check_only_trained(
+    classes: tuple[str, ...], y: np.ndarray, split: np.ndarray, trained: np.ndarray, notes: Notes
+) -> None:
+    only = np.flatnonzero(trained & (np.bincount(y[split > 0], minlength=len(classes)) == 0))
+    if len(only) and (split > 0).any():
+        notes.warnings.append(f"{len(only)} class(es) in train only, so nobody is tested on them: "
+                              f"{listed([classes[c] for c in only])}; give them more rows, or merge them")  # fmt: skip
+
+
 def _first_row(parts: Sequence[Taken], label: str) -> str:
     for part in parts:
-        rows = np.flatnonzero(as_texts(part.label) == label) if part.label is not None else np.zeros(0)
+        said = as_texts(part.label) if part.label is not None else np.zeros(0, np.str_)
+        rows = np.flatnonzero(np.array([strip_blanks(text) for text in said.tolist()], np.str_) == label)
         if len(rows):
             return f"{part.table.file}, row {part.table.row(int(rows[0]))}, column '{part.names['label']}'"
     return str(parts[0].table.file)

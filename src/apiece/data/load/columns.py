@@ -1,13 +1,16 @@
 """From columns to arrays: features as numbers; clients, labels and splits as they are. What is wrong is noted."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.load.notes import SHOWN, Notes, quoted
+from apiece.data.load.cells import is_blank, is_missing, is_nearly_number, is_number, number_of, strip_blanks
+from apiece.data.load.notes import SHOWN, Notes, leave_out, quoted
 from apiece.data.load.read import Table
 
+LONG = 20  # letters; whoever writes more means something
 FILL = "fill the cell or remove the row"
 
 
@@ -30,7 +33,8 @@ class Column(NamedTuple):
 def categorical_columns(tables: Sequence[Table], names: Sequence[str]) -> set[str]:
     """The columns that hold words: at least two different ones, and numbers in fewer than half of the filled cells.
 
-    A column of numbers with a few words in it is one with mistakes, not a categorical one.
+    A column of numbers with a few words in it is one with mistakes, not a categorical one; and so is one of numbers in
+    other dress, such as "3,5" or "45%".
 
     >>> from pathlib import Path
     >>> columns = {"town": np.array(["oslo", "rome"], object), "age": np.array(["31", "old"], object)}
@@ -42,10 +46,11 @@ def categorical_columns(tables: Sequence[Table], names: Sequence[str]) -> set[st
         values = [table.column(name) for table in tables if name in table.names]
         if not any(column.dtype.kind in "SUO" for column in values) or any(column.ndim != 1 for column in values):
             continue
-        cells = [cell for column in values for cell in _strings(column) if not is_blank(cell)]
+        cells = [cell for column in values for cell in _strings(column) if not is_missing(cell)]
         if not all(isinstance(cell, str | int | float) for cell in cells):
             continue
-        words = [cell for cell in cells if not is_number(cell)]
+        decimal = tables[0].decimal
+        words = [cell for cell in cells if not is_number(cell, decimal) and not is_nearly_number(cell)]
         if len(words) > len(cells) / 2 and len(set(cells)) > 1:
             found.add(name)
     return found
@@ -94,7 +99,8 @@ def key_array(table: Table, name: str, role: str, notes: Notes) -> np.ndarray | 
             notes.problem(role, f"{table.file}, column '{name}': the {role} must be one number or text per row")
             return None
         values = _objects(listed)
-        bad = np.array([is_blank(value) for value in listed], bool)
+        empty = is_blank if role == "client" else is_missing  # a client may be called NA: a country is
+        bad = np.array([empty(value) for value in listed], bool)
     else:
         bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
     if bad.any():
@@ -117,18 +123,31 @@ def parse_numbers(table: Table, name: str, values: np.ndarray, notes: Notes) -> 
         what = "lists of different lengths, or of other things than numbers"
         notes.problem("shape", f"{table.file}, column '{name}': holds {what}; make all rows alike")
         return None
-    bad = np.flatnonzero([not is_number(value) for value in listed])
+    numbers = [number_of(value, table.decimal) for value in listed]
+    bad = np.flatnonzero([number is None for number in numbers])
     if len(bad) == 0:
-        return np.array([np.nan if is_blank(value) else float(str(value)) for value in listed]).reshape(values.shape)
+        return np.array(numbers, np.float64).reshape(values.shape)
     first = [str(listed[i]) for i in bad[:SHOWN]]
     said = ", ".join(quoted(value) for value in dict.fromkeys(first))
-    remedy = "mend the cell or leave the column out of the features"
-    if any("," in value and is_number(value.replace(",", ".")) for value in first):
-        remedy = "write a point, not a comma, before decimals"
+    remedy = _remedy(table, name, first)
     rows = np.unique(bad // (values.size // len(values)))
     what = f"{said} is not a number" if len(set(first)) == 1 else f"{said} are not numbers"
     notes.cells("number", table, name, rows, what, remedy, count=len(bad))
     return None
+
+
+def _remedy(table: Table, name: str, bad: Sequence[str]) -> str:
+    """What to do about texts that are no numbers."""
+    words = f"if they are words, say so (-D categorical={shlex.quote(name)})"
+    if table.decimal != "." and any("." in value and is_nearly_number(value) for value in bad):
+        return "decimals have a comma here, so take out all points, or leave --decimal out"
+    if any("," in value and is_number(value.replace(",", ".")) for value in bad):
+        return f"write a point, not a comma, before decimals, or say so (--decimal ,); {words}"
+    if any(is_nearly_number(value) for value in bad):
+        return f"write plain numbers, as 1234.5; {words}"
+    word = bad[0].strip()
+    missing = f", call it missing (--na {shlex.quote(word)})," if len(word) <= LONG else ""
+    return f"mend the cell{missing} or leave the column out ({leave_out(name)})"
 
 
 def as_texts(values: np.ndarray) -> np.ndarray:
@@ -140,30 +159,6 @@ def as_texts(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f" and (values == np.rint(values)).all() and np.abs(values).max(initial=0) < 2**53:
         values = values.astype(np.int64)
     return values.astype(np.str_)
-
-
-def is_blank(value: object) -> bool:
-    """Whether a cell holds nothing.
-
-    >>> is_blank(" "), is_blank(None), is_blank("0")
-    (True, True, False)
-    """
-    return value is None or (isinstance(value, str) and not value.strip())
-
-
-def is_number(value: object) -> bool:
-    """Whether a cell is a number or blank.
-
-    >>> is_number("-1e3"), is_number(""), is_number("1_000"), is_number("x")
-    (True, True, False, False)
-    """
-    if is_blank(value):
-        return True
-    try:
-        float(str(value))
-    except ValueError:
-        return False
-    return "_" not in str(value)  # Python reads 1_000 as a number; no data format does
 
 
 def _strings(values: np.ndarray) -> list[object]:
@@ -193,7 +188,7 @@ def _levels(table: Table, name: str, notes: Notes, gaps: bool) -> np.ndarray | N
         notes.problem("number", f"{table.file}, column '{name}': levels must be one number or text per row")
         return None
     if values.dtype.kind in "SUO":
-        cells = [None if is_blank(cell) else str(cell).strip() for cell in _strings(values)]
+        cells = [None if is_missing(cell) else strip_blanks(str(cell)) for cell in _strings(values)]
     else:
         there = np.isfinite(values)
         texts = iter(as_texts(values[there]).tolist())

@@ -14,6 +14,7 @@ import numpy as np
 
 from apiece.data import statistics
 from apiece.data.load.columns import Column
+from apiece.data.load.notes import leave_out
 from apiece.errors import UserError
 
 MISSING = "missing"
@@ -68,7 +69,7 @@ def _one_hot(column: Column, train: np.ndarray, max_levels: int) -> tuple[np.nda
     if len(levels) > max_levels:
         raise UserError(
             f"column '{column.name}' has {len(levels)} levels in training, more than max_levels={max_levels}; leave it "
-            f"out of the features, merge levels, or raise max_levels (-D max_levels={len(levels)})"
+            f"out ({leave_out(column.name)}), merge levels, or raise max_levels (-D max_levels={len(levels)})"
         )
     place = np.where(known, np.cumsum(known) - 1, -1)[index]
     return (place[:, None] == np.arange(len(levels))).astype(np.float32), [f"{column.name}={level}" for level in levels]

@@ -14,9 +14,10 @@ import numpy as np
 
 from apiece.data.deal import check_shares
 from apiece.data.federation import Federation
+from apiece.data.load.dealt import FILE, restored
 from apiece.data.load.join import federate
 from apiece.data.load.notes import Notes
-from apiece.data.load.read import Table
+from apiece.data.load.read import Dialect, Table
 from apiece.data.load.tables import tables_of
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError, suggest
@@ -85,6 +86,7 @@ def inspect(
     client: str | Sequence[str] | None = None,
     label: str | None = None,
     features: Sequence[str] | str | None = None,
+    exclude: Sequence[str] | str | None = None,
     task: str = "auto",
     split: str | None = None,
     order: str | None = None,
@@ -92,6 +94,8 @@ def inspect(
     shares: Sequence[float] = (0.6, 0.2, 0.2),
     min_size: int | None = None,
     delimiter: str = ",",
+    decimal: str = ".",
+    na: str | float | Sequence[str | float] | None = None,
     missing: str = "fill",
     categorical: Sequence[str] | str | None = None,
     max_levels: int = 50,
@@ -103,14 +107,20 @@ def inspect(
 
     `client`, `label`: the columns (in NPZ: arrays) with the client and the target; "client" and "label" (in NPZ: "y")
     unless told; several columns that together name the client are given as a list. `features`: the columns to learn
-    from, by default all others (in NPZ: the array "x"). In a folder the file name without suffix is the client, unless
-    `client` names a column. `task`: "classification", "regression", "next_character" (the feature is a text), or
-    "auto": texts, and integers with at most 100 distinct values, are classes.
+    from, by default all others (in NPZ: the array "x") but for those in `exclude`: a list, or "a,b". In a folder the
+    file name without suffix is the client, unless `client` names a column. `task`: "classification", "regression",
+    "next_character" (the feature is a text), or "auto": texts, and integers with at most 100 distinct values, are
+    classes.
 
-    `split`: a column with train, validation or test (a column "split" that holds these is used unasked); without it
-    each client's rows are dealt by `shares`, at random, or in time by the column `order`, the last ones to test. `new`:
+    `split`: a column with train, validation or test, or another word for them (`data.load.split_words`; a column that
+    holds these is used unasked; if it says no validation, a part of train is); without it each client's rows are dealt
+    by `shares`, at random, or in time by the column `order`, the last ones to test. `new`:
     a column that is 1 for clients that never train and 0 for others. `min_size` leaves smaller clients out (of texts:
     in characters).
+
+    `delimiter`: what separates the columns of a CSV file: a character, "tab", or "auto", what the header has most of.
+    `decimal`: "." or ",", before the decimals of numbers. `na`: what stands for a missing value, "?" or -999, a list of
+    such; blanks, NA, N/A, nan, NULL and the like do so anyway.
 
     `missing`: "fill" gaps by the rules of `data.encode`, or "refuse" them. `categorical`: columns of numbers that are
     levels; columns of words are found, and may have `max_levels`. `length`: of the sequences of characters.
@@ -123,13 +133,16 @@ def inspect(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.csv").write_text("client,age,label\\noslo,31,0\\nrome,old,1\\n")
     ...     for problem in inspect(folder + "/a.csv").problems: print(problem.replace(folder + "/", ""))
-    a.csv, row 3, column 'age': 'old' is not a number; mend the cell or leave the column out of the features
+    a.csv, row 3, column 'age': 'old' is not a number; mend the cell, call it missing (--na old), or leave the column \
+out (--exclude age)
     a.csv: clients with fewer examples than the 3 the split needs: 'oslo' (1), 'rome' (1); give them more, change the \
 shares, or leave them out with min_size=3 (-D min_size=3)
     """
     path, notes = Path(path), Notes()
     if (path / "federation.json").is_file():
         return _saved(path)
+    if (path / FILE).is_file():
+        path = path / FILE
     found: dict[str, Any] = {"path": str(path)}
     try:
         share = tuple(check_shares(shares).tolist())
@@ -148,6 +161,7 @@ shares, or leave them out with min_size=3 (-D min_size=3)
             split,
             order,
             new,
+            exclude=listed_names(exclude),
             task=task,
             shares=share,
             min_size=min_size,
@@ -158,17 +172,32 @@ shares, or leave them out with min_size=3 (-D min_size=3)
             standardize=standardize,
             seed=seed,
         )
-        tables, wanted = tables_of(path, wanted, several, delimiter, found, notes)
+        words = [na] if isinstance(na, str | int | float) else na or ()
+        dialect = Dialect(delimiter, decimal, tuple(str(word).strip() for word in words)).checked()
+        tables, wanted = tables_of(path, wanted, several, dialect, found, notes)
     except UserError as error:
         return Inspection(found, [str(error)], [], None)
     return examined(path, tables, wanted, found, notes)
 
 
+def listed_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Names as they are listed, or in one text with commas.
+
+    >>> listed_names("id, note"), listed_names(["a, b"]), listed_names(None)
+    (('id', 'note'), ('a, b',), ())
+    """
+    parts = names.split(",") if isinstance(names, str) else names or ()
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 def examined(path: Path, tables: Sequence[Table], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Inspection:
     """The inspection of tables that were read already."""
     federation = federate(path, tables, wanted, found, notes) if tables else None
+    if federation is not None and wanted.dealt:
+        federation = restored(federation, tables[0].about)
+        notes.warnings = list(dict.fromkeys([*federation.notes, *notes.warnings]))
     if federation is not None:
-        found |= federation.summary()
+        found |= {key: value for key, value in federation.summary().items() if key != "notes"}  # warnings say them
     return Inspection(found, notes.problems, notes.warnings, federation)
 
 

@@ -9,18 +9,21 @@ import numpy as np
 
 from apiece.data.deal import deal, from_rows
 from apiece.data.federation import Federation
-from apiece.data.load.checks import check_labels, check_sizes, check_split, large
-from apiece.data.load.columns import Column, as_texts, categorical_columns, parse_numbers
+from apiece.data.load.checks import check_clients, check_copies, check_labels, check_sizes, check_split, large
+from apiece.data.load.columns import Column, as_texts, categorical_columns
 from apiece.data.load.encode import encode
+from apiece.data.load.labels import read_labels
+from apiece.data.load.names import strip_names, warn_of_near_names
 from apiece.data.load.notes import Notes, listed, quoted
 from apiece.data.load.read import Table
-from apiece.data.load.take import Taken, Wanted, chosen_names, columns_agree, take
+from apiece.data.load.split_words import carve_validation, lacks_validation, read_splits, settle_split
+from apiece.data.load.suspects import leave_out_indexes, warn_of_columns
+from apiece.data.load.take import Taken, Wanted, check_excluded, chosen_names, columns_agree, take
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
 from apiece.data.splits import SPLITS
 from apiece.errors import UserError
 
-FEW_LABELS = 100  # integers with at most so many distinct values are classes, not amounts
 YES, NO = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -38,15 +41,20 @@ def federate(
     if not agreeing:
         return None
     first = agreeing[0]
-    _, features = chosen_names(first, wanted)
+    check_excluded(first, wanted, notes)
+    wanted = leave_out_indexes(agreeing, settle_split(agreeing, wanted, notes), notes)
+    roles, features = chosen_names(first, wanted)
     categorical = {*wanted.categorical, *(() if wanted.text else categorical_columns(agreeing, features))}
     for name in sorted(set(wanted.categorical).difference(features)):
         notes.problem("missing", f"{first.file}: categorical '{name}' is none of the features: {listed(features)}")
+    if not wanted.text and not wanted.dealt:
+        warn_of_columns(agreeing, features, roles["label"], notes)
     parts: list[Taken] = []
     for table in agreeing:
         table = replace(table, names=first.names)
         parts.append(take(table, wanted, categorical, parts[0] if parts else None, notes))
     names = parts[0].names
+    found |= {"left_out": list(wanted.exclude)} if wanted.exclude else {}
     found |= {"rows": sum(part.table.rows for part in parts), "label": names["label"] or "the next character"}
     said = "in time" if wanted.text and not names["order"] else "at random"
     said = f"in order of {names['order']}" if names["order"] else said
@@ -69,11 +77,18 @@ def _rows(
 ) -> _Rows | None:
     """Whose the rows are, and what is said of their splits; `size` is what a row counts for min_size."""
     names = parts[0].names
-    split = _split_numbers(parts, notes)
+    split = read_splits(parts, notes)
     owners = [as_texts(part.client) for part in parts if part.client is not None]
     if len(owners) < len(parts) or (names["split"] and split is None):
         return None
-    client, ids = natural(np.concatenate(owners))
+    owner = np.concatenate(owners)
+    if wanted.dealt:
+        ids = np.array(list(dict.fromkeys(owner.tolist())), np.str_)
+        client = np.argsort(ids)[natural(owner)[0]]
+    else:
+        client, ids = natural(strip_names(owner, "client names", notes))
+        warn_of_near_names(dict(zip(ids.tolist(), np.bincount(client).tolist(), strict=True)), "clients", notes)
+    check_clients(ids, names["client"], notes)
     keep = large(path, client, size, wanted.min_size, notes, "characters" if wanted.text else "examples")
     found["clients"] = len(np.unique(client[keep]))
     if not keep.any():
@@ -83,12 +98,16 @@ def _rows(
     return None if new is None else _Rows(keep, client, ids[kept], None if split is None else split[keep], new)
 
 
-def _dealt(path: Path, parts: list[Taken], rows: _Rows, wanted: Wanted, notes: Notes) -> np.ndarray:
-    """The split of every row: as given, or in order, or at random."""
+def _dealt(
+    path: Path, parts: list[Taken], rows: _Rows, label: np.ndarray | None, wanted: Wanted, notes: Notes
+) -> np.ndarray:
+    """The split of every row: as given, or in order, or at random. `label` are the classes, if they are known."""
     given, order = parts[0].names["split"], _joined([part.order for part in parts])
     if rows.split is not None and given is not None:
-        check_split(path, rows.client, rows.ids, rows.split, given, notes)
-        return rows.split
+        time = None if order is None else order[rows.keep]
+        split = _completed(path, parts, rows.client, rows.split, time, label, wanted, notes)
+        check_split(path, rows.client, rows.ids, split, given, notes)
+        return split
     check_sizes(path, rows.client, rows.ids, np.asarray(wanted.shares), notes)
     if order is None:
         return deal(rows.client, wanted.shares, wanted.seed)
@@ -100,30 +119,42 @@ def _dealt(path: Path, parts: list[Taken], rows: _Rows, wanted: Wanted, notes: N
 
 def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Federation | None:
     """All parts as one federation; clients, labels and splits are checked as far as they are there."""
-    labels = _labels(parts, wanted.task, notes)
+    labels = read_labels(parts, wanted.task, notes, wanted.classes)
     if labels is not None:
         found["task"] = "classification" if labels[1] else "regression"
     size = np.ones(sum(part.table.rows for part in parts))
     rows = _rows(path, parts, wanted, size, found, notes)
     if rows is None:
         return None
-    split = _dealt(path, parts, rows, wanted, notes)
+    label = labels[0][rows.keep] if labels is not None and labels[1] else None
+    split = _dealt(path, parts, rows, label, wanted, notes)
     if labels is None:
         return None
     y, classes = labels[0][rows.keep], labels[1]
     trains = (split == 0) & ~rows.new[rows.client]
     if classes:
-        check_labels(parts, y, classes, rows.client, rows.ids, split, trains, notes)
+        given = rows.split is not None and not wanted.dealt
+        check_labels(parts, y, classes, rows.client, rows.ids, split, trains, given, notes)
     columns = _columns(parts)
     if notes.kinds or columns is None:
         return None
     if not rows.keep.all():
         columns = [column._replace(values=column.values[rows.keep]) for column in columns]
+    if not wanted.dealt:
+        check_copies(columns, y, rows.client, split, notes)
     try:
         x, called, made, filled, levels = encode(columns, trains, max_levels=wanted.max_levels)
         found |= {key: value for key, value in (("filled", filled), ("one_hot", levels)) if value}
         federation = from_rows(
-            x, y, rows.client, name=path.stem, ids=rows.ids, classes=classes, features=called, split=split
+            x,
+            y,
+            rows.client,
+            name=path.stem,
+            ids=rows.ids,
+            classes=classes,
+            features=called,
+            split=split,
+            notes=notes.warnings,
         )
     except UserError as error:
         notes.problem("features", f"{path}: {error}")
@@ -168,13 +199,34 @@ def _join_texts(
         return None
     split = deal(client, wanted.shares, in_order=True) if rows.split is None else given
     if rows.split is not None:
+        split = _completed(path, parts, client, split, np.arange(len(split)), None, wanted, notes)
         check_split(path, client, rows.ids, split, str(parts[0].names["split"]), notes)
     if notes.kinds:
         return None
     known, tokens = vocabulary(windows, (split == 0) & ~rows.new[client])
     x, y = tokens[:, :-1], tokens[:, 1:]
-    federation = from_rows(x, y, client, name=path.stem, ids=rows.ids, classes=known, split=split)
+    federation = from_rows(x, y, client, name=path.stem, ids=rows.ids, classes=known, split=split, notes=notes.warnings)
     return _apart(federation, rows.new)
+
+
+def _completed(
+    path: Path,
+    parts: list[Taken],
+    client: np.ndarray,
+    split: np.ndarray,
+    time: np.ndarray | None,
+    label: np.ndarray | None,
+    wanted: Wanted,
+    notes: Notes,
+) -> np.ndarray:
+    """The splits that a column says, with validation carved from train where it says none."""
+    if wanted.dealt or wanted.shares[1] == 0 or not lacks_validation(split):
+        return split
+    share = wanted.shares[1] / (wanted.shares[0] + wanted.shares[1])
+    which = "at random" if time is None else "the last ones"
+    notes.warnings.append(f"{path}, column '{parts[0].names['split']}': no validation rows; {share:.0%} of each "
+                          f"client's train rows, {which}, are taken for it")  # fmt: skip
+    return carve_validation(client, split, wanted.shares, wanted.seed, time, label)
 
 
 def _apart(federation: Federation, new: np.ndarray) -> Federation:
@@ -225,65 +277,3 @@ def _new_clients(
     if share.min() == 1:
         notes.problem("new", f"{parts[0].table.file}, column '{name}': all clients are new, so none can train")
     return share == 1 if "new" not in notes.kinds else None
-
-
-def _labels(parts: list[Taken], task: str, notes: Notes) -> tuple[np.ndarray, tuple[str, ...]] | None:
-    """Class indexes and the names of the classes, or targets and no names."""
-    name = str(parts[0].names["label"])
-    raw = [part.label for part in parts if part.label is not None]
-    if len(raw) < len(parts):
-        return None
-    text = any(values.dtype.kind == "O" for values in raw)
-    if task == "regression" and text:
-        parsed = [
-            values if values.dtype.kind != "O" else parse_numbers(part.table, name, values, notes)
-            for part, values in zip(parts, raw, strict=True)
-        ]
-        raw = [values for values in parsed if values is not None]
-        if len(raw) < len(parts):
-            return None
-        text = False
-    if len({values.shape[1:] for values in raw}) > 1 or (task == "classification" and raw[0].ndim > 1):
-        notes.problem("label", f"{parts[0].table.file}, array '{name}': labels must be one value per row")
-        return None
-    y = np.concatenate([as_texts(values) for values in raw] if text else raw)
-    distinct = len(np.unique(y)) if y.ndim == 1 else 0
-    if task == "auto":
-        task = "classification" if text or (y.dtype.kind in "biu" and 0 < distinct <= FEW_LABELS) else "regression"
-        if task == "regression" and 0 < distinct <= 20 and (y == np.rint(y)).all():
-            notes.warnings.append(
-                f"column '{name}' holds whole numbers written as decimals and is taken as a regression target; "
-                f"if they are classes, set task=classification"
-            )
-    if task == "regression":
-        targets = [_targets(part.table, name, values, notes) for part, values in zip(parts, raw, strict=True)]
-        return (np.concatenate(targets), ()) if "label" not in notes.kinds else None
-    values, index = np.unique(y, return_inverse=True)
-    if distinct == 1 or distinct > max(FEW_LABELS, len(y) // 2):
-        notes.warnings.append(f"column '{name}' holds {distinct} class(es) in {len(y)} rows; is it the right column?")
-    return index.astype(np.int32), tuple(as_texts(values).tolist())
-
-
-def _targets(table: Table, name: str, values: np.ndarray, notes: Notes) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-    bad = ~np.isfinite(single).reshape(len(single), -1).all(1)
-    if bad.any():
-        what = "the label is not finite, or too large for float32"
-        notes.cells("label", table, name, np.flatnonzero(bad), what, "mend or remove the row")
-    return single
-
-
-def _split_numbers(parts: list[Taken], notes: Notes) -> np.ndarray | None:
-    numbers = []
-    for part in parts:
-        if part.split is None:
-            return None
-        texts = as_texts(part.split)
-        number = sum((i + 1) * (texts == name) for i, name in enumerate(SPLITS)) - 1
-        bad = np.flatnonzero(number < 0)
-        if len(bad):
-            what = f"{quoted(texts[bad[0]])} is none of train, validation, test"
-            notes.cells("split", part.table, str(part.names["split"]), bad, what, "write one of these")
-        numbers.append(number)
-    return np.concatenate(numbers) if "split" not in notes.kinds else None

@@ -1,5 +1,6 @@
 """What is wrong with the user's data, collected: the first few problems of every kind, and how many more there are."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -46,6 +47,15 @@ class Notes:
             if len(texts) > ALIKE:
                 shown.append(f"{len(texts) - ALIKE} more problems like the one before")
         return shown
+
+
+def leave_out(*names: str) -> str:
+    """The flag that leaves columns out, as a shell takes it.
+
+    >>> leave_out("id", "my note")
+    "--exclude 'id,my note'"
+    """
+    return f"--exclude {shlex.quote(','.join(names))}"
 
 
 def listed(names: Sequence[object] | np.ndarray) -> str:

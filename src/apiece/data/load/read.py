@@ -1,19 +1,26 @@
 """Read a file of a user (CSV, Parquet, NPZ or text) into named columns, or say in one paragraph why it cannot be."""
 
 import codecs
+import json
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from csv import Error as CsvError
+from csv import reader
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from apiece.data.load.cells import DECIMALS, empty_cells, strip_blanks
 from apiece.errors import UserError
 
 TEXT = ".txt"  # no table: each file is one text
 NOT_READABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
+ABOUT = "apiece"  # the key of the metadata of a Parquet file that we wrote
+AUTO = "auto"
+DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +40,35 @@ class Table:
     row: Callable[[int], int]
     problems: list[str] = field(default_factory=list)
     archive: bool = False
+    about: dict[str, Any] = field(default_factory=dict)  # what the file says of itself, if `write_dealt` wrote it
+    decimal: str = "."  # before the decimals of numbers that are written as texts
 
 
-def read(file: Path, *, text: Sequence[str] = (), delimiter: str = ",") -> Table:
+class Dialect(NamedTuple):
+    """How tables are written: what separates columns and decimals, and which words mean that a cell is empty.
+
+    >>> Dialect(delimiter="tab").checked().delimiter
+    '\\t'
+    """
+
+    delimiter: str = ","
+    decimal: str = "."
+    na: tuple[str, ...] = ()
+
+    def checked(self) -> "Dialect":
+        """The same with names replaced by what they name; a `UserError` if it makes no sense."""
+        delimiter = DELIMITERS.get(self.delimiter, self.delimiter)
+        if delimiter != AUTO and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '\r\n"'):
+            raise UserError(f"delimiter must be one plain character, tab or auto, got {delimiter!r}")
+        if self.decimal not in DECIMALS:
+            raise UserError(f"decimal must be a point or a comma, got {self.decimal!r}")
+        return self._replace(delimiter=delimiter)
+
+
+PLAIN = Dialect()
+
+
+def read(file: Path, *, text: Sequence[str] = (), dialect: Dialect = PLAIN) -> Table:
     """Read a file by its suffix. Columns named in `text` stay texts in a CSV file (a client '007' is not 7).
 
     >>> import tempfile
@@ -52,18 +85,21 @@ def read(file: Path, *, text: Sequence[str] = (), delimiter: str = ",") -> Table
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
     if empty:
         raise UserError(f"{file} is empty; remove it or fill it")
-    reader = (READERS | {TEXT: _txt}).get(file.suffix.lower())
-    if reader is None:
+    make = (READERS | {TEXT: _txt}).get(file.suffix.lower())
+    if make is None:
         raise UserError(f"{file} is none of {', '.join(SUFFIXES)}; convert it, or rename it if it is one")
-    return reader(file, text, delimiter)
+    table = replace(make(file, text, dialect), decimal=dialect.decimal)
+    if not dialect.na:
+        return table
+    return replace(table, column=lambda name: empty_cells(table.column(name), dialect.na))
 
 
-def _csv(file: Path, text: Sequence[str], delimiter: str) -> Table:
+def _csv(file: Path, text: Sequence[str], dialect: Dialect) -> Table:
     import pyarrow as pa  # here, as in the functions below, because importing pyarrow slows every start
     from pyarrow import csv
 
     _check_utf8(file)
-    _check_delimiter(file, delimiter)
+    delimiter, header = _delimiter(file, dialect.delimiter)
     ragged: list[Any] = []
 
     def note(row: Any) -> str:
@@ -77,7 +113,10 @@ def _csv(file: Path, text: Sequence[str], delimiter: str) -> Table:
             parse_options=csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note if careful else None
             ),
-            convert_options=csv.ConvertOptions(column_types={name: pa.string() for name in text}),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() for name in header if strip_blanks(name) in text},
+                decimal_point=dialect.decimal,
+            ),
         )
 
     try:
@@ -107,7 +146,7 @@ def _csv(file: Path, text: Sequence[str], delimiter: str) -> Table:
     ]
     if len(ragged) > 3:
         problems.append(f"{file}: {len(ragged) - 3} more rows with the wrong number of cells")
-    return _arrow(file, table, row, problems)
+    return _arrow(file, table.rename_columns([strip_blanks(name) for name in table.column_names]), row, problems)
 
 
 def _check_utf8(file: Path) -> None:
@@ -129,19 +168,25 @@ def _check_utf8(file: Path) -> None:
                 return
 
 
-def _check_delimiter(file: Path, delimiter: str) -> None:
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '\r\n"':
-        raise UserError(f"delimiter must be one plain character, got {delimiter!r}")
+def _delimiter(file: Path, delimiter: str) -> tuple[str, list[str]]:
+    """What separates the columns, and their names as they stand in the file."""
     with file.open(encoding="utf-8-sig") as stream:
         header = stream.readline(1 << 16)
-    if delimiter in header:
-        return
-    for other in (";", "\t", "|", ","):
-        if other in header and other != delimiter:
+    others = (";", "\t", "|", ",")
+    if delimiter == AUTO:
+        delimiter = max((",", *others), key=header.count)
+    elif delimiter not in header:
+        other = next((other for other in others if other in header), None)
+        if other is not None:
+            flag = {"\t": "tab", ",": ","}.get(other, f"'{other}'")
             raise UserError(
                 f"{file}, row 1: the columns are not separated by {delimiter!r} but, it seems, by {other!r}; "
-                f"give delimiter={other!r} (-D delimiter={other!r})"
+                f"give delimiter={other!r} (--delimiter {flag})"
             )
+    try:
+        return delimiter, next(reader([header], delimiter=delimiter), [])
+    except CsvError:
+        return delimiter, header.strip().split(delimiter)
 
 
 def _record_lines(file: Path, records: int) -> np.ndarray:
@@ -170,7 +215,15 @@ def _parquet(file: Path, *_: object) -> Table:
         raise UserError(
             f"{file} cannot be read as Parquet ({_first_line(error)}); it may be cut short: copy it again"
         ) from error
-    return _arrow(file, table, lambda i: i + 1, [])
+    return replace(_arrow(file, table, lambda i: i + 1, []), about=_about(table.schema.metadata))
+
+
+def _about(metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        said = json.loads((metadata or {}).get(ABOUT.encode(), b"{}"))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _arrow(file: Path, table: Any, row: Callable[[int], int], problems: list[str]) -> Table:
@@ -242,6 +295,6 @@ def _first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
 
 
-# A format is a function of (file, columns that stay texts, delimiter), by the suffix of its files.
-READERS: dict[str, Callable[[Path, Sequence[str], str], Table]] = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
+# A format is a function of (file, columns that stay texts, dialect), by the suffix of its files.
+READERS: dict[str, Callable[[Path, Sequence[str], Dialect], Table]] = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
 SUFFIXES = tuple(READERS)

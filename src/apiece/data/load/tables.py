@@ -9,14 +9,15 @@ import numpy as np
 
 from apiece.data.load import images, leaf
 from apiece.data.load.columns import as_texts
+from apiece.data.load.dealt import as_dealt
 from apiece.data.load.notes import Notes, listed
-from apiece.data.load.read import SUFFIXES, TEXT, Table, read
+from apiece.data.load.read import SUFFIXES, TEXT, Dialect, Table, read
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError
 
 
 def tables_of(
-    path: Path, wanted: Wanted, client: Sequence[str], delimiter: str, found: dict[str, Any], notes: Notes
+    path: Path, wanted: Wanted, client: Sequence[str], dialect: Dialect, found: dict[str, Any], notes: Notes
 ) -> tuple[list[Table], Wanted]:
     """The tables at a path, and what is wanted of them, completed by what their format says; `client` are columns."""
     if not path.exists():
@@ -41,7 +42,7 @@ def tables_of(
     text = (*(client or ("client",)), wanted.split or "split")
     for file in files:
         try:
-            table = read(file, text=text, delimiter=delimiter)
+            table = read(file, text=text, dialect=dialect)
         except UserError as error:
             notes.problem("file", str(error))
             continue
@@ -49,6 +50,9 @@ def tables_of(
         for problem in table.problems or [f"{file} has no rows; remove it or fill it"] * (table.rows == 0):
             notes.problem("row", problem)
         tables.append(with_joined(table, client) if len(client) > 1 else table)
+    if len(files) == 1 and tables and tables[0].about:
+        table, wanted = as_dealt(tables[0], wanted)
+        return [table], wanted
     return tables, wanted
 
 

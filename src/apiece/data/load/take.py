@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.load.columns import Column, feature_columns, is_number, key_array, text_column
+from apiece.data.load.cells import is_number
+from apiece.data.load.columns import Column, feature_columns, key_array, text_column
 from apiece.data.load.notes import Notes, listed
 from apiece.data.load.read import Table
-from apiece.data.splits import SPLITS
 from apiece.errors import suggest
 
 
@@ -23,8 +23,11 @@ class Wanted(NamedTuple):
     split: str | None = None
     order: str | None = None
     new: str | None = None
+    exclude: tuple[str, ...] = ()  # neither features nor anything else
     by_file: bool = False  # the file name is the client
     task: str = "auto"
+    classes: tuple[str, ...] = ()  # in this order; else sorted
+    dealt: bool = False  # rows, clients and splits are as we dealt them: nothing to mend
     shares: tuple[float, ...] = (0.6, 0.2, 0.2)
     min_size: int | None = None
     gaps: bool = True  # missing values are filled, not refused
@@ -127,7 +130,7 @@ def chosen_names(table: Table, wanted: Wanted) -> tuple[dict[str, str | None], l
     names: dict[str, str | None] = {
         "label": None if wanted.text else wanted.label or ("y" if table.archive else "label"),
         "client": None if wanted.by_file else wanted.client or "client",
-        "split": wanted.split or ("split" if _holds_splits(table) else None),
+        "split": wanted.split,
         "order": wanted.order,
         "new": wanted.new,
     }
@@ -135,8 +138,41 @@ def chosen_names(table: Table, wanted: Wanted) -> tuple[dict[str, str | None], l
         return names, [wanted.features] if isinstance(wanted.features, str) else list(wanted.features)
     if wanted.text:
         return names, ["text"]
-    others = {*names.values(), "client"} if wanted.by_file else set(names.values())
+    others = {*names.values(), *wanted.exclude, *(["client"] if wanted.by_file else [])}
     return names, ["x"] if table.archive else [name for name in table.names if name not in others]
+
+
+def other_columns(table: Table, wanted: Wanted) -> list[str]:
+    """The columns that nobody gave a role, by name: features unless others are named.
+
+    >>> from pathlib import Path
+    >>> table = Table(Path("t.csv"), ["client", "age", "sex", "label"], 0, lambda name: np.zeros(0), lambda i: i)
+    >>> other_columns(table, Wanted(exclude=("sex",))), other_columns(table, Wanted(features="age"))
+    (['age'], ['sex'])
+    """
+    names, chosen = chosen_names(table, wanted)
+    taken = {*names.values(), *wanted.exclude, *(chosen if wanted.features is not None or wanted.text else [])}
+    return [name for name in table.names if name not in taken]
+
+
+def check_excluded(table: Table, wanted: Wanted, notes: Notes) -> None:
+    """What is left out is there, and nothing that is needed.
+
+    >>> from pathlib import Path
+    >>> table, notes = Table(Path("t.csv"), ["client", "age"], 0, lambda name: np.zeros(0), lambda i: i), Notes()
+    >>> check_excluded(table, Wanted(exclude=("client", "agee")), notes)
+    >>> notes.problems
+    ["t.csv: 'client' is the client and cannot be left out; take it out of exclude", \
+"t.csv: no column 'agee' to leave out; did you mean 'age'?"]
+    """
+    names, chosen = chosen_names(table, wanted)
+    for name in wanted.exclude:
+        role = next((role for role, taken in names.items() if taken == name), None)
+        if role is not None or name in chosen:
+            is_ = f"the {role}" if role is not None else "one of the features named"
+            notes.problem("exclude", f"{table.file}: '{name}' is {is_} and cannot be left out; take it out of exclude")
+        elif name not in table.names:
+            notes.problem("exclude", f"{table.file}: no column '{name}' to leave out; {suggest(name, table.names)}")
 
 
 def _present(table: Table, names: dict[str, str | None], chosen: list[str], notes: Notes) -> tuple[Table, set[str]]:
@@ -156,13 +192,6 @@ def _present(table: Table, names: dict[str, str | None], chosen: list[str], note
         else:
             there.add(name)
     return table, there
-
-
-def _holds_splits(table: Table) -> bool:
-    if "split" not in table.names:
-        return False
-    values = table.column("split")
-    return values.ndim == 1 and {str(value) for value in values[:1000].tolist()} <= set(SPLITS)
 
 
 def _note_missing(table: Table, role: str, name: str, notes: Notes) -> None:
