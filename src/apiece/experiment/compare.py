@@ -11,6 +11,7 @@ import numpy as np
 
 from apiece import files
 from apiece.data import SOURCES, Federation
+from apiece.data.unit_scale import scale_warnings
 from apiece.engines.contact import model_shapes
 from apiece.errors import UserError
 from apiece.experiment import build as setup
@@ -261,7 +262,7 @@ def _record(
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),
         methods=methods,
-        notes=[*federation.notes, *federation.scale_warnings(), *notes],
+        notes=[*federation.notes, *scale_warnings(federation), *notes],
         ranking=ranking.rank(place.score, methods, clients),
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
     )
@@ -303,6 +304,7 @@ def compare(
     model_options: dict[str, Any] | None = None,
     choose: str = "loss",
     baselines: bool = True,
+    standardize: bool | None = None,
     **how: Any,
 ) -> Comparison:
     """Compare methods fairly on one federation; Local, FedAvg and FTFA stand beside them, unless not `baselines`.
@@ -316,7 +318,8 @@ def compare(
         model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
             Flax or torch module will do. model_options, data_options: theirs, by name.
         objective: what to train and judge by. metrics: {"f1": function of a client's outputs and labels, ...}.
-        choose: what tuning chooses by, on validation: "loss", "error", or a metric.
+        choose: what tuning chooses by, on validation: "loss", "error", or a metric. standardize: whether examples are
+            brought to unit scale for training; default: if they are far from it.
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -328,7 +331,7 @@ def compare(
     if isinstance(methods, str):
         raise UserError(f"methods is a list of names: ['{methods}']")
     out = Path(out) if out is not None else files.find_free_path(Path("runs/compare"))
-    given = {
+    given: dict[str, Any] = {
         "model": {"name": model, "options": model_options or {}, "objective": objective},
         "metrics": dict(metrics or {}),
         "train": {"rounds": rounds, **how},
@@ -337,10 +340,12 @@ def compare(
         "tune": tune,
         "choose": choose,
         "baselines": baselines,
+        "data": {"standardize": standardize},
     }
     if isinstance(data, Federation):
         place = check_spec(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         files.make_folder(out)
-        saved = {"source": str(data.save(RunFolder(out).federation))}
-        return _begin(make_spec({**given, "data": saved}, "compare"), place, out, watch)
-    return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)
+        named: dict[str, Any] = {"source": str(data.save(RunFolder(out).federation))}
+        return _begin(make_spec({**given, "data": given["data"] | named}, "compare"), place, out, watch)
+    named = {"source": str(data), "options": data_options or {}}
+    return run_spec(make_spec({**given, "data": given["data"] | named}), out, watch)

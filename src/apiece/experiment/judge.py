@@ -1,7 +1,7 @@
 """Judge a trained run once: every client's own model on its own held-out examples, and newcomers by what they bring."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     arrays: dict[str, np.ndarray] = {}
     ask = place.objective.margins if place.federation.binary else None
-    found = engine.outcomes(run, judged, ask or place.objective.outcomes, tuple(place.splits))
+    found = outcomes_of(engine, place, run, judged, tuple(place.splits), ask=ask)
     for part, (loss, error, *margin) in found.items():
         offsets = np.concatenate([[0], np.cumsum(place.sizes(part)[judged])]).astype(np.int64)
         arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
@@ -46,16 +46,38 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
     return judged, arrays
 
 
+def outcomes_of(
+    engine: Engine,
+    place: Arena,
+    run: RunState,
+    who: np.ndarray,
+    parts: tuple[str, ...],
+    most: int | None = None,
+    ask: Callable[..., tuple] | None = None,
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """Per part: loss and error of every example by its client's own model, in the targets' own units.
+
+    `ask`: what to ask instead of the objective's outcomes. `most`: as for `Engine.outcomes`.
+    """
+    found = engine.outcomes(run, who, ask or place.objective.outcomes, parts, most)
+    scaling = place.target_scaling
+    if scaling is None:
+        return found
+    # Both are squares of differences, which know of the spread alone.
+    return {part: tuple(each * scaling.target_spread**2 for each in both) for part, both in found.items()}
+
+
 def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, part: str) -> dict[str, np.ndarray]:
     """Every metric of each of these clients on its own held-out examples; NaN without examples."""
     found = {metric.name: np.full(len(who), np.nan) for metric in place.metrics}
     if not place.metrics:
         return found
-    labels, offsets = np.asarray(place.splits[part][1]), place.splits[part][2]
+    labels, offsets, scaling = place.targets(part), place.splits[part][2], place.target_scaling
     assert place.outputs is not None
     for first in range(0, len(who), AT_ONCE):
         some = who[first : first + AT_ONCE]
         outputs = engine.outcomes(run, some, place.outputs, (part,))[part][0]
+        outputs = outputs if scaling is None else scaling.in_own_units(outputs)
         ends = np.cumsum(place.sizes(part)[some])
         for at, (i, mine) in enumerate(zip(some, np.split(outputs, ends[:-1]), strict=True)):
             if len(mine):
@@ -74,8 +96,7 @@ def by_examples(
     Who has fewer uses all. The clients (default: all new ones) are always the same, so that numbers can be compared.
     """
     who = place.new[:JUDGED_AT_MOST] if who is None else who
-    outcomes = place.objective.outcomes
-    return {most: engine.outcomes(run, who, outcomes, ("test",), most)["test"][1] for most in counts}
+    return {most: outcomes_of(engine, place, run, who, ("test",), most)["test"][1] for most in counts}
 
 
 def sample(population: int, most: int) -> np.ndarray:

@@ -57,8 +57,7 @@ def _summary(arena: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
 
 
 def _targets(arena: Arena, split: str, judged: np.ndarray) -> np.ndarray:
-    _, targets, offsets = arena.splits[split]
-    y = np.asarray(targets)
+    y, offsets = arena.targets(split), arena.splits[split][2]
     return np.concatenate([y[offsets[i] : offsets[i + 1]] for i in judged])
 
 

@@ -18,6 +18,7 @@ from apiece.data.load.take import Taken, Wanted, chosen_names, columns_agree, ta
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
 from apiece.data.splits import SPLITS
+from apiece.data.unit_scale import scale_warnings
 from apiece.errors import UserError
 
 FEW_LABELS = 100  # integers with at most so many distinct values are classes, not amounts
@@ -132,7 +133,7 @@ def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any],
     if wanted.standardize:
         found["scaled"] = "features to mean 0 and spread 1 in training" + (", but for those made here" if made else "")
         return federation.standardized(keep=made)
-    notes.warnings += federation.scale_warnings()
+    notes.warnings += scale_warnings(federation, "they are scaled for training, unless standardize = false")
     return federation
 
 
