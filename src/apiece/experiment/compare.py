@@ -23,8 +23,9 @@ from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
-from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
+from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord, StepSizes
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
+from apiece.experiment.steps import find_steps, step_notes
 from apiece.experiment.train import Watch
 from apiece.experiment.variant import Variant, tables_of
 from apiece.experiment.written import code_hashes, refuse_changed_code, with_given, written_spec
@@ -137,6 +138,7 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     run, progress = RunFolder(out), _Progress(spec, watch)
+    steps = _steps(spec, place, run)
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
@@ -144,7 +146,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     for name, row in spec.rows.items():
         before = progress.done
         try:
-            tuning[name], trials[name] = _row(spec, row, place, run, progress)
+            tuning[name], trials[name] = _row(spec, row, place, run, progress, steps)
         except (UserError, KeyboardInterrupt):
             raise
         except Exception as error:  # a method of the user's own: the others' results are kept
@@ -163,27 +165,44 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
         return Comparison(read_record(out), out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
-    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
+    notes = [*step_notes(steps), *notes]
+    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
     return Comparison(found, out, trials, place, spec.rows, failed)
 
 
+def _steps(spec: Spec, place: setup.Arena, run: RunFolder) -> StepSizes | None:
+    """How long steps may be, from its file if that was found before."""
+    if not run.steps.exists():
+        found = find_steps(place, spec.rows, spec.train, spec.tune, spec.seeds[0])
+        files.write_json(run.steps, None if found is None else files.as_plain(found.model_dump()))
+    known = files.read_json(run.steps)
+    return None if known is None else StepSizes.model_validate(known)
+
+
 def _row(
-    spec: Spec, row: Variant, place: setup.Arena, run: RunFolder, progress: "_Progress"
+    spec: Spec,
+    row: Variant,
+    place: setup.Arena,
+    run: RunFolder,
+    progress: "_Progress",
+    steps: StepSizes | None,
 ) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
     """A row of the comparison: what tuning tried, and the trial of every seed."""
     bench = Bench(place, row.method, row.options, spec.train)
-    tried = _tuned(spec, row, bench, run.tuning(row.name), progress)
+    tried = _tuned(spec, row, bench, run.tuning(row.name), progress, steps)
     chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
 
 
-def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
+def _tuned(
+    spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress", steps: StepSizes | None
+) -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points, wanted = row.points(spec.tune), f"validation_{spec.choose}"
+    points, wanted = row.points(spec.tune, steps), f"validation_{spec.choose}"
     if len(points) == 1:
         progress.skip(_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
@@ -231,6 +250,7 @@ def _record(
     tuning: dict[str, list[dict[str, Any]]],
     notes: list[str],
     clients: dict[str, tables.ClientMeans],
+    steps: StepSizes | None,
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
     plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
@@ -265,6 +285,7 @@ def _record(
         notes=[*federation.notes, *scale_warnings(federation), *notes],
         ranking=ranking.rank(place.score, methods, clients),
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
+        steps=steps,
     )
 
 

@@ -1,6 +1,6 @@
 """One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from apiece.experiment.bench import Bench
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import make_spec
+from apiece.experiment.steps import shorten_steps
 from apiece.experiment.train import Curve, spent, train
 from apiece.protocol import Method, Personal
 
@@ -125,8 +126,12 @@ def open_bench(
     options: dict[str, Any],
     how: dict[str, Any],
     standardize: bool | None,
+    searched: Collection[str] = (),
 ) -> Bench:
-    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here."""
+    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
+
+    Step sizes that are not given, nor `searched`, and too long for the clients' curvature by default, are shortened.
+    """
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
@@ -135,4 +140,6 @@ def open_bench(
     spec = make_spec(given, "fit")
     made = setup.model_and_objective(spec.model, federation)
     place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
-    return Bench(place, method, options, spec.train)
+    bench = Bench(place, method, options, spec.train)
+    shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
+    return Bench(place, method, {**options, **shorter}, spec.train) if shorter else bench
