@@ -28,7 +28,11 @@ WORSE = 1.5  # a loss so many times the initial one is of steps that are too lon
 
 
 class Curvature(NamedTuple):
-    """Of each client, how many rows it has, the largest eigenvalue of X'X/n, and the largest |x|^2 of a row."""
+    """Of each client, how many rows it has, the largest eigenvalue of X'X/n, and the largest |x|^2 of a row.
+
+    >>> float(1 / Curvature(np.array([10]), np.array([4.0]), np.array([8.0])).of_batches(0).max())
+    0.25
+    """
 
     sizes: np.ndarray
     largest: np.ndarray
@@ -82,7 +86,11 @@ def measure_curvature(ask: Callable[..., Tree], sizes: np.ndarray) -> Curvature:
 
 
 class RangeTest(NamedTuple):
-    """The longest steps that the loss stood (the shortest tried, if none), and how many steps were taken in all."""
+    """The longest steps that the loss stood (the shortest tried, if none), and how many steps were taken in all.
+
+    >>> RangeTest(longest=0.1, steps=30)._fields
+    ('longest', 'steps')
+    """
 
     longest: float
     steps: int
