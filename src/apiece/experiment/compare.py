@@ -20,7 +20,7 @@ from apiece.experiment.bench import Bench
 from apiece.experiment.check import check_spec, criterion
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
-from apiece.experiment.measure import Trials
+from apiece.experiment.measure import Trials, fallen_note
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord, StepSizes
@@ -156,6 +156,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
             progress.done = before
             progress.skip(_trials(spec, row) + len(spec.seeds))
             continue
+        notes += fallen_note(name, measure.fallen_clients(place, trials[name]))
         notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
         if len(tuning[name]) > 1 and all(one["validation_loss"] is None for one in tuning[name]):
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
@@ -272,6 +273,7 @@ def _record(
             chosen=best if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
+            fallen=measure.fallen_clients(place, by_seed),
         )
     federation = place.federation
     return Record(

@@ -32,6 +32,7 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
 
     New clients are always among the judged; of a very large population a sample is.
     """
+    run.fallen.clear()
     old = sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     arrays: dict[str, np.ndarray] = {}
@@ -43,6 +44,7 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
         arrays |= {f"{part}_margin": each for each in margin}
         values = metric_values(engine, place, run, judged, part)
         arrays |= {f"{part}_metric_{name}": of_client for name, of_client in values.items()}
+    arrays["fallen"] = np.array(sorted(run.fallen), np.int64)
     return judged, arrays
 
 
@@ -57,14 +59,21 @@ def outcomes_of(
 ) -> dict[str, tuple[np.ndarray, ...]]:
     """Per part: loss and error of every example by its client's own model, in the targets' own units.
 
+    Not a number if no client that trains has a model that is one: then the method has diverged, and not a few of them.
+
     `ask`: what to ask instead of the objective's outcomes. `most`: as for `Engine.outcomes`.
     """
     found = engine.outcomes(run, who, ask or place.objective.outcomes, parts, most)
     scaling = place.target_scaling
-    if scaling is None:
-        return found
-    # Both are squares of differences, which know of the spread alone.
-    return {part: tuple(each * scaling.target_spread**2 for each in both) for part, both in found.items()}
+    factor = 1.0 if scaling is None else scaling.target_spread**2  # both are squares of differences
+    factor = float("nan") if has_diverged(place, run, who) else factor
+    return found if factor == 1.0 else {part: tuple(factor * each for each in both) for part, both in found.items()}
+
+
+def has_diverged(place: Arena, run: RunState, who: np.ndarray) -> bool:
+    """Whether all of these clients that train (of new ones: all that train) have no model that is a number."""
+    asked = who[who < place.population]
+    return run.fallen.issuperset(asked.tolist() if len(asked) else range(place.population))
 
 
 def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, part: str) -> dict[str, np.ndarray]:
@@ -85,7 +94,8 @@ def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, 
                 for metric in place.metrics:
                     value = metric.value(str(place.ids[i]), mine, truth)
                     found[metric.name][first + at] = value
-    return {name: finite(values) for name, values in found.items()}
+    lost = has_diverged(place, run, who)
+    return {name: np.full_like(values, np.nan) if lost else finite(values) for name, values in found.items()}
 
 
 def by_examples(

@@ -162,6 +162,8 @@ class MethodRecord(Entry):
     costs: dict[str, Amount]
     """Means over seeds; of memory the peak."""
     beside_local: BesideLocal | None
+    fallen: list[str] = []
+    """Clients whose own model was no number after the run of some seed; they use the shared or the initial one."""
 
     @property
     def harm(self) -> Harm | None:

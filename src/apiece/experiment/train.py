@@ -118,6 +118,7 @@ def train_together(
 
 
 def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float) -> dict[str, Any]:
+    run.fallen.clear()
     loss, error = outcomes_of(engine, place, run, who, ("validation",))["validation"]
     sizes = place.sizes("validation")[who]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
