@@ -15,7 +15,7 @@ DataOptions = Annotated[
     typer.Option(
         "--data-option",
         "-D",
-        help="An option of the data, e.g. -D clients=50; own data: task, split, shares, min_size, standardize, ...",
+        help="An option of the data, e.g. -D clients=50; own data: task, split, shares, min_size, ...",
     ),
 ]
 ClientColumn = Annotated[str | None, typer.Option("--client", help="Own data: the column that names the client.")]
@@ -38,6 +38,12 @@ MissingWords = Annotated[
 ]
 NewClients = Annotated[
     float | None, typer.Option(help="Share of clients held out as new ones (default 0.1 of ten or more).")
+]
+Standardize = Annotated[
+    bool | None,
+    typer.Option(
+        "--standardize/--no-standardize", help="Bring examples to unit scale; default: if they are far from it."
+    ),
 ]
 ModelName = Annotated[
     str | None, typer.Option("--model", help="auto, or one that `apiece models` shows: mlp, cnn2, ...")
@@ -84,7 +90,8 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
 
     values = read_values(given["spec"]) if given.get("spec") is not None else {}
     flags = {
-        "data": {"source": given.get("data"), "new_clients": given.get("new_clients")},
+        "data": {"source": given.get("data"), "new_clients": given.get("new_clients"),
+                 "standardize": given.get("standardize")},
         "model": {"name": given.get("model"), "hidden": _numbers(given.get("hidden"))},
         "train": {k: given.get(k) for k in
                   ("rounds", "engine", "cohort", "probability", "schedule", "stateless", "evaluate_every")},

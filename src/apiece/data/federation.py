@@ -18,7 +18,6 @@ from apiece.data.scaling import Scaling
 from apiece.data.splits import SPLITS, Listed, Split
 from apiece.errors import UserError, suggest
 
-FAR_FROM_UNIT = 20.0  # a feature whose mean or spread exceeds this needs scaling
 TASKS = ("classification", "regression", "next_character", "custom")
 HITS = ("classification", "next_character")  # tasks in which an answer is right or wrong
 _WORDS = ("classes", "features", "notes")
@@ -170,38 +169,28 @@ class Federation:
             mean, spread = np.where(kept, 0.0, mean), np.where(kept, 1.0, spread)
         if together:
             spread = np.full_like(spread, np.sqrt(np.square(spread).mean()))
-        return self._rescaled(mean, np.where(spread > 0, spread, 1.0))
+        return self.rescaled(Scaling(mean, np.where(spread > 0, spread, 1.0)))
 
     def scales(self) -> tuple[np.ndarray, np.ndarray]:
         """(mean, standard deviation) of every feature over all training examples."""
         return statistics.mean_and_spread(statistics.ask_rows(self.train.x, self.train.offsets))
 
-    def scale_warnings(self) -> list[str]:
-        """A warning if features are far from unit scale: one step size for all of them then crawls or blows up.
+    def rescaled(self, scaling: Scaling, notes: Sequence[str] = ()) -> "Federation":
+        """The examples of all splits and of new clients scaled like this, and notes that say so.
 
         >>> from apiece.data import from_rows
-        >>> f = from_rows(np.array([[60.0], [70.0], [80.0]]), np.zeros(3), np.zeros(3, int), features=("age",))
-        >>> print(f.scale_warnings()[0].split(";")[0])
-        features far from unit scale, up to 60: 'age'
+        >>> f = from_rows(np.array([[60.0], [70.0]]), np.array([5.0, 9.0]), np.array([0, 0]), shares=(1, 0, 0))
+        >>> scaled = f.rescaled(Scaling(np.array([65.0]), np.array([5.0]), target_mean=7.0, target_spread=2.0))
+        >>> scaled.train.x.tolist(), scaled.train.y.tolist()
+        ([[-1.0], [1.0]], [-1.0, 1.0])
         """
-        if self.train.x.dtype.kind != "f" or self.train.x.ndim != 2 or self.task == "custom":
-            return []
-        size = np.maximum(*map(np.abs, self.scales()))
-        far = np.flatnonzero(size > FAR_FROM_UNIT)
-        if not len(far):
-            return []
-        names = [f"'{self.features[k]}'" if self.features else str(k) for k in far]
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        return [
-            f"features far from unit scale, up to {size.max():.3g}: {shown}; training may crawl or diverge. "
-            "Scale them, or let apiece do it with standardize=true (-D standardize=true)"
-        ]
-
-    def _rescaled(self, mean: np.ndarray, spread: np.ndarray) -> "Federation":
-        scaled = lambda x: ((x - mean) / spread).astype(self.train.x.dtype)
-        parts = {part: replace(getattr(self, part), x=scaled(getattr(self, part).x)) for part in SPLITS}
-        new = None if self.new is None else self.new._rescaled(mean, spread)
-        return replace(self, new=new, scaling=Scaling(mean, spread).after(self.scaling), **parts)
+        x = lambda part: scaling.inputs(part.x).astype(self.train.x.dtype)
+        y = lambda part: scaling.targets(part.y).astype(np.result_type(self.train.y.dtype, np.float32))
+        scaled = lambda part: replace(part, x=x(part), y=y(part) if scaling.of_targets else part.y)
+        parts = {part: scaled(getattr(self, part)) for part in SPLITS}
+        new = None if self.new is None else self.new.rescaled(scaling)
+        about: dict[str, Any] = {"new": new, "scaling": scaling.after(self.scaling), "notes": (*self.notes, *notes)}
+        return replace(self, **about, **parts)
 
     def summary(self) -> dict[str, Any]:
         """What is in it: clients, sizes, classes per client, label skew.

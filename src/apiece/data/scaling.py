@@ -22,6 +22,11 @@ class Scaling:
     target_mean: float = 0.0
     target_spread: float = 1.0
 
+    @property
+    def of_targets(self) -> bool:
+        """Whether targets are scaled, too."""
+        return (self.target_mean, self.target_spread) != (0.0, 1.0)
+
     def inputs(self, x: np.ndarray) -> np.ndarray:
         """Features as they come, as a model takes them."""
         return (x - self.mean) / self.spread

@@ -62,6 +62,7 @@ def _squares(xp: Any, mean: Any, x: Any) -> Tree:
 
 COUNT_AND_SUM = Question(RowSums(_present))  # of each feature the number of values that are there, and their sum
 SQUARED_DISTANCES = Question(RowSums(_squares))  # of each feature the sum of (value - mean)^2
+COUNT_NO_BITS = Question(RowSums(lambda xp, message, x: (x != 0) & (x != 1)))  # how many values are neither 0 nor 1
 COUNT_AT_MOST = Question(RowSums(lambda xp, t, x: x <= t))  # of each feature, how many values are at most t
 
 

@@ -43,6 +43,7 @@ class RunState:
     clock: float = 0.0  # in the simulated world; a round takes 1 where nothing else is said
     flight: Tree = ()  # work whose fate is open: replies on their way, states that wait to be committed
     refused: int = 0  # replies that were malformed, stale or not finite: they did not count
+    fallen: set[int] = dataclasses.field(default_factory=set)  # clients seen with a model that is no number
 
 
 # What a file holds of a run, by the kind of field. A fresh run of the same seed and options has the rest.

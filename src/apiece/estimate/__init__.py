@@ -1,5 +1,6 @@
 """What is measured about clients: how alike they are, how sure of themselves, what a split of the model would do."""
 
+from apiece.estimate.curvature import Curvature, RangeTest, find_longest_steps, measure_curvature
 from apiece.estimate.diagnose import SplitDiagnosis, diagnose_split
 from apiece.estimate.similarity import (
     bias_from_distance,
@@ -25,4 +26,5 @@ __all__ = [
     "gradient_and_error", "mean_and_error", "mean_distance", "total_variation", "wasserstein",
     "bootstrap", "sandwich",
     "SplitDiagnosis", "diagnose_split",
+    "Curvature", "RangeTest", "find_longest_steps", "measure_curvature",
 ]

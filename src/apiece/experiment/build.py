@@ -14,6 +14,8 @@ from apiece.client.optimize import make_optimizer
 from apiece.client.schedule import schedule
 from apiece.data import SOURCES, Federation, load, source
 from apiece.data.federation import HITS
+from apiece.data.scaling import Scaling
+from apiece.data.unit_scale import find_unit_scale
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
@@ -140,6 +142,7 @@ class Arena(NamedTuple):
     metrics: tuple[Metric, ...] = ()  # of the user's own
     chosen_by: tuple[str, bool] = ("validation_loss", False)  # what is chosen by, and whether more of it is better
     outputs: Callable[..., Any] | None = None  # what metrics look at: a personal model and a batch -> (outputs,)
+    given: Scaling | None = None  # what became of examples as they were given: they were brought to unit scale
 
     @property
     def score(self) -> str:
@@ -160,6 +163,17 @@ class Arena(NamedTuple):
         """The shapes of one client's training data, without any of it."""
         x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (self.x, self.y))
         return Data(x, y, np.int32(0), np.int32(1), int(self.sizes("train").max()))
+
+    @property
+    def target_scaling(self) -> Scaling | None:
+        """How targets were scaled for training, if they were; everything that is told of them is in their own units."""
+        scaling = self.federation.scaling
+        return scaling if scaling is not None and scaling.of_targets else None
+
+    def targets(self, part: str) -> np.ndarray:
+        """Everybody's targets of a held-out part, in their own units."""
+        y, scaling = np.asarray(self.splits[part][1]), self.target_scaling
+        return y if scaling is None else scaling.in_own_units(y)
 
     def judged_by(self, predict: Callable[..., Any]) -> "Arena":
         """The same where clients predict in a way of their method's own."""
@@ -208,6 +222,22 @@ def arena(
     mine = judge or objective(model, federation.task)
     given = (federation, model, mine, ids, federation.clients, x, y, offsets, splits)
     return Arena(*given, judge is not None, metrics, outputs=_outputs(model.apply))
+
+
+def scaled_arena(
+    federation: Federation, model: Model, judge: Objective | None, metrics: tuple[Metric, ...], wanted: bool | None
+) -> Arena:
+    """The same of a federation that is brought to unit scale first, if it is far from it (or as `wanted` says)."""
+    found = find_unit_scale(federation, wanted, targets=judge is None)
+    if found is None:
+        return arena(federation, model, judge, metrics)
+    return arena(federation.rescaled(*found), model, judge, metrics)._replace(given=found.scaling)
+
+
+def scaling_wanted(spec: DataSpec) -> bool | None:
+    """What a spec says of scaling; a loader that is told not to scale means it."""
+    told = spec.options.get("standardize")
+    return spec.standardize if spec.standardize is not None or told is not False else False
 
 
 def _concatenated(arrays: list[np.ndarray]) -> np.ndarray:

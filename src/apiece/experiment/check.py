@@ -13,11 +13,12 @@ from apiece.engines.contact import model_shapes
 from apiece.errors import UserError, suggest
 from apiece.experiment.build import (
     Arena,
-    arena,
     federation_of,
     keeps_memories,
     model_and_objective,
     optimizer_of,
+    scaled_arena,
+    scaling_wanted,
     with_new_clients,
 )
 from apiece.experiment.metric import Metric, metrics_of
@@ -49,7 +50,8 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
         raise UserError(
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
-    place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
+    made = model_and_objective(spec.model, federation)
+    place = scaled_arena(federation, *made, metrics_of(spec.metrics), scaling_wanted(spec.data))
     place = place._replace(chosen_by=criterion(spec, place.metrics))
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from apiece import files
 from apiece.data import SOURCES, Federation
+from apiece.data.unit_scale import scale_warnings
 from apiece.engines.contact import model_shapes
 from apiece.errors import UserError
 from apiece.experiment import build as setup
@@ -19,11 +20,12 @@ from apiece.experiment.bench import Bench
 from apiece.experiment.check import check_spec, criterion
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
-from apiece.experiment.measure import Trials
+from apiece.experiment.measure import Trials, fallen_note
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
-from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
+from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord, StepSizes
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
+from apiece.experiment.steps import find_steps, step_notes
 from apiece.experiment.train import Watch
 from apiece.experiment.variant import Variant, tables_of
 from apiece.experiment.written import code_hashes, refuse_changed_code, with_given, written_spec
@@ -136,6 +138,7 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     run, progress = RunFolder(out), _Progress(spec, watch)
+    steps = _steps(spec, place, run)
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
@@ -143,7 +146,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     for name, row in spec.rows.items():
         before = progress.done
         try:
-            tuning[name], trials[name] = _row(spec, row, place, run, progress)
+            tuning[name], trials[name] = _row(spec, row, place, run, progress, steps)
         except (UserError, KeyboardInterrupt):
             raise
         except Exception as error:  # a method of the user's own: the others' results are kept
@@ -153,6 +156,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
             progress.done = before
             progress.skip(_trials(spec, row) + len(spec.seeds))
             continue
+        notes += fallen_note(name, measure.fallen_clients(place, trials[name]))
         notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
         if len(tuning[name]) > 1 and all(one["validation_loss"] is None for one in tuning[name]):
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
@@ -163,27 +167,44 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
         return Comparison(read_record(out), out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
-    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
+    notes = [*step_notes(steps), *notes]
+    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
     return Comparison(found, out, trials, place, spec.rows, failed)
 
 
+def _steps(spec: Spec, place: setup.Arena, run: RunFolder) -> StepSizes | None:
+    """How long steps may be, from its file if that was found before."""
+    if not run.steps.exists():
+        found = find_steps(place, spec.rows, spec.train, spec.tune, spec.seeds[0])
+        files.write_json(run.steps, None if found is None else files.as_plain(found.model_dump()))
+    known = files.read_json(run.steps)
+    return None if known is None else StepSizes.model_validate(known)
+
+
 def _row(
-    spec: Spec, row: Variant, place: setup.Arena, run: RunFolder, progress: "_Progress"
+    spec: Spec,
+    row: Variant,
+    place: setup.Arena,
+    run: RunFolder,
+    progress: "_Progress",
+    steps: StepSizes | None,
 ) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
     """A row of the comparison: what tuning tried, and the trial of every seed."""
     bench = Bench(place, row.method, row.options, spec.train)
-    tried = _tuned(spec, row, bench, run.tuning(row.name), progress)
+    tried = _tuned(spec, row, bench, run.tuning(row.name), progress, steps)
     chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
 
 
-def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
+def _tuned(
+    spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress", steps: StepSizes | None
+) -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points, wanted = row.points(spec.tune), f"validation_{spec.choose}"
+    points, wanted = row.points(spec.tune, steps), f"validation_{spec.choose}"
     if len(points) == 1:
         progress.skip(_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
@@ -231,6 +252,7 @@ def _record(
     tuning: dict[str, list[dict[str, Any]]],
     notes: list[str],
     clients: dict[str, tables.ClientMeans],
+    steps: StepSizes | None,
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
     plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
@@ -252,6 +274,7 @@ def _record(
             chosen=best if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
+            fallen=measure.fallen_clients(place, by_seed),
         )
     federation = place.federation
     return Record(
@@ -262,9 +285,10 @@ def _record(
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),
         methods=methods,
-        notes=[*federation.notes, *federation.scale_warnings(), *notes],
+        notes=[*federation.notes, *scale_warnings(federation), *notes],
         ranking=ranking.rank(place.score, methods, clients),
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
+        steps=steps,
     )
 
 
@@ -304,6 +328,7 @@ def compare(
     model_options: dict[str, Any] | None = None,
     choose: str = "loss",
     baselines: bool = True,
+    standardize: bool | None = None,
     **how: Any,
 ) -> Comparison:
     """Compare methods fairly on one federation; Local, FedAvg and FTFA stand beside them, unless not `baselines`.
@@ -317,7 +342,8 @@ def compare(
         model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
             Flax or torch module will do. model_options, data_options: theirs, by name.
         objective: what to train and judge by. metrics: {"f1": function of a client's outputs and labels, ...}.
-        choose: what tuning chooses by, on validation: "loss", "error", or a metric.
+        choose: what tuning chooses by, on validation: "loss", "error", or a metric. standardize: whether examples are
+            brought to unit scale for training; default: if they are far from it.
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -329,7 +355,7 @@ def compare(
     if isinstance(methods, str):
         raise UserError(f"methods is a list of names: ['{methods}']")
     out = Path(out) if out is not None else files.find_free_path(Path("runs/compare"))
-    given = {
+    given: dict[str, Any] = {
         "model": {"name": model, "options": model_options or {}, "objective": objective},
         "metrics": dict(metrics or {}),
         "train": {"rounds": rounds, **how},
@@ -338,10 +364,12 @@ def compare(
         "tune": tune,
         "choose": choose,
         "baselines": baselines,
+        "data": {"standardize": standardize},
     }
     if isinstance(data, Federation):
         place = check_spec(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         files.make_folder(out)
-        saved = {"source": str(data.save(RunFolder(out).federation))}
-        return _begin(make_spec({**given, "data": saved}, "compare"), place, out, watch)
-    return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)
+        named: dict[str, Any] = {"source": str(data.save(RunFolder(out).federation))}
+        return _begin(make_spec({**given, "data": given["data"] | named}, "compare"), place, out, watch)
+    named = {"source": str(data), "options": data_options or {}}
+    return run_spec(make_spec({**given, "data": given["data"] | named}), out, watch)

@@ -1,6 +1,6 @@
 """One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from apiece.experiment.bench import Bench
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import make_spec
+from apiece.experiment.steps import shorten_steps
 from apiece.experiment.train import Curve, spent, train
 from apiece.protocol import Method, Personal
 
@@ -39,12 +40,17 @@ class Fit:
         return jax.tree.map(lambda leaf: leaf[0], stacked)
 
     def predict(self, client: str | Personal, x: np.ndarray) -> np.ndarray:
-        """What a client's model (by its id, or the model itself) says of a batch: class scores, or predicted values."""
-        batch, like = jnp.asarray(x), self.place.x.shape[1:]
-        if batch.shape[1:] != like:
-            raise UserError(f"a batch of examples of shape {like} is needed; got x {batch.shape}")
+        """What a client's model (by its id, or the model itself) says of a batch: class scores, or predicted values.
+
+        Examples and values are in the units of the federation that `fit` was given.
+        """
+        x, given, like = np.asarray(x), self.place.given, self.place.x.shape[1:]
+        if x.shape[1:] != like:
+            raise UserError(f"a batch of examples of shape {like} is needed; got x {x.shape}")
+        batch = jnp.asarray(x) if given is None else jnp.asarray(given.inputs(x), self.place.x.dtype)
         model = self.personal(client) if isinstance(client, str) else client
-        return np.asarray(self._predict(model, batch))
+        said = np.asarray(self._predict(model, batch))
+        return said if given is None or not given.of_targets else given.in_own_units(said)
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""
@@ -55,6 +61,8 @@ class Fit:
                 f"a new client needs as many labels as examples, at least one, and examples of shape {like}; "
                 f"got x {x.shape} and y {y.shape}"
             )
+        if (given := self.place.given) is not None:
+            x, y = given.inputs(x), given.targets(y) if given.of_targets else y
         return self.engine.onboard(self.run, x, y)
 
     def evaluate(self) -> dict[str, Any]:
@@ -78,6 +86,7 @@ def fit(
     metrics: Mapping[str, Any] | None = None,
     watch: Callable[[int], None] = lambda rounds: None,
     options: dict[str, Any] | None = None,
+    standardize: bool | None = None,
     **how: Any,
 ) -> Fit:
     """Train a method (a name of the catalog, or a factory of your own) on a federation.
@@ -90,7 +99,8 @@ def fit(
         rounds, seed: how long, and from which seed. how: engine, cohort, probability, weights, stateless, schedule, ...
         objective: what to train and judge by, an `Objective` or a function of the model that makes one; default: by
             the federation's task. metrics: {"f1": function of a client's outputs and labels, ...}.
-        watch: called with rounds done.
+        watch: called with rounds done. standardize: whether examples are brought to unit scale for training; default:
+            if they are far from it (`apiece.data.unit_scale`).
 
     >>> from apiece.data import digits
     >>> result = fit("ditto", federation=digits(clients=8), rounds=2, options={"lam": 0.5})
@@ -99,7 +109,7 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
-    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how)
+    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize)
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
     return Fit(engine, bench, run, curve, {**spent(engine, run, curve), "seconds": seconds})
@@ -115,8 +125,13 @@ def open_bench(
     metrics: Mapping[str, Any] | None,
     options: dict[str, Any],
     how: dict[str, Any],
+    standardize: bool | None,
+    searched: Collection[str] = (),
 ) -> Bench:
-    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here."""
+    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
+
+    Step sizes that are not given, nor `searched`, and too long for the clients' curvature by default, are shortened.
+    """
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
@@ -124,4 +139,7 @@ def open_bench(
     given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": seeds, "metrics": dict(metrics or {})}
     spec = make_spec(given, "fit")
     made = setup.model_and_objective(spec.model, federation)
-    return Bench(setup.arena(federation, *made, metrics=metrics_of(spec.metrics)), method, options, spec.train)
+    place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
+    bench = Bench(place, method, options, spec.train)
+    shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
+    return Bench(place, method, {**options, **shorter}, spec.train) if shorter else bench

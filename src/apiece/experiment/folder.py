@@ -64,6 +64,11 @@ class RunFolder(NamedTuple):
         return self.path / "checkpoints" / "federation.json"
 
     @property
+    def steps(self) -> Path:
+        """How long steps may be, once that was found."""
+        return self.path / "checkpoints" / "steps.json"
+
+    @property
     def results(self) -> tuple[Path, Path, Path]:
         """The files of a finished run, in the order of writing."""
         return self.rounds, self.clients, self.record

@@ -1,7 +1,7 @@
 """Judge a trained run once: every client's own model on its own held-out examples, and newcomers by what they bring."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -45,19 +45,49 @@ def judge(engine: Engine, place: Arena, run: RunState) -> tuple[np.ndarray, dict
 
     New clients are always among the judged; of a very large population a sample is.
     """
+    run.fallen.clear()
     old = sample(place.population, JUDGED_AT_MOST)
     judged = np.concatenate([old, place.new[:JUDGED_AT_MOST]])
     who = attackers_of(run.server)
     arrays: dict[str, np.ndarray] = {"attackers": np.array(who)} if who else {}
     ask = place.objective.margins if place.federation.binary else None
-    found = engine.outcomes(run, judged, ask or place.objective.outcomes, tuple(place.splits))
+    found = outcomes_of(engine, place, run, judged, tuple(place.splits), ask=ask)
     for part, (loss, error, *margin) in found.items():
         offsets = np.concatenate([[0], np.cumsum(place.sizes(part)[judged])]).astype(np.int64)
         arrays |= {f"{part}_loss": loss, f"{part}_error": error, f"{part}_offsets": offsets}
         arrays |= {f"{part}_margin": each for each in margin}
         values = metric_values(engine, place, run, judged, part)
         arrays |= {f"{part}_metric_{name}": of_client for name, of_client in values.items()}
+    arrays["fallen"] = np.array(sorted(run.fallen), np.int64)
     return judged, arrays
+
+
+def outcomes_of(
+    engine: Engine,
+    place: Arena,
+    run: RunState,
+    who: np.ndarray,
+    parts: tuple[str, ...],
+    most: int | None = None,
+    ask: Callable[..., tuple] | None = None,
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """Per part: loss and error of every example by its client's own model, in the targets' own units.
+
+    Not a number if no client that trains has a model that is one: then the method has diverged, and not a few of them.
+
+    `ask`: what to ask instead of the objective's outcomes. `most`: as for `Engine.outcomes`.
+    """
+    found = engine.outcomes(run, who, ask or place.objective.outcomes, parts, most)
+    scaling = place.target_scaling
+    factor = 1.0 if scaling is None else scaling.target_spread**2  # both are squares of differences
+    factor = float("nan") if has_diverged(place, run, who) else factor
+    return found if factor == 1.0 else {part: tuple(factor * each for each in both) for part, both in found.items()}
+
+
+def has_diverged(place: Arena, run: RunState, who: np.ndarray) -> bool:
+    """Whether all of these clients that train (of new ones: all that train) have no model that is a number."""
+    asked = who[who < place.population]
+    return run.fallen.issuperset(asked.tolist() if len(asked) else range(place.population))
 
 
 def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, part: str) -> dict[str, np.ndarray]:
@@ -65,11 +95,12 @@ def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, 
     found = {metric.name: np.full(len(who), np.nan) for metric in place.metrics}
     if not place.metrics:
         return found
-    labels, offsets = np.asarray(place.splits[part][1]), place.splits[part][2]
+    labels, offsets, scaling = place.targets(part), place.splits[part][2], place.target_scaling
     assert place.outputs is not None
     for first in range(0, len(who), AT_ONCE):
         some = who[first : first + AT_ONCE]
         outputs = engine.outcomes(run, some, place.outputs, (part,))[part][0]
+        outputs = outputs if scaling is None else scaling.in_own_units(outputs)
         ends = np.cumsum(place.sizes(part)[some])
         for at, (i, mine) in enumerate(zip(some, np.split(outputs, ends[:-1]), strict=True)):
             if len(mine):
@@ -77,7 +108,8 @@ def metric_values(engine: Engine, place: Arena, run: RunState, who: np.ndarray, 
                 for metric in place.metrics:
                     value = metric.value(str(place.ids[i]), mine, truth)
                     found[metric.name][first + at] = value
-    return {name: finite(values) for name, values in found.items()}
+    lost = has_diverged(place, run, who)
+    return {name: np.full_like(values, np.nan) if lost else finite(values) for name, values in found.items()}
 
 
 def by_examples(
@@ -88,8 +120,7 @@ def by_examples(
     Who has fewer uses all. The clients (default: all new ones) are always the same, so that numbers can be compared.
     """
     who = place.new[:JUDGED_AT_MOST] if who is None else who
-    outcomes = place.objective.outcomes
-    return {most: engine.outcomes(run, who, outcomes, ("test",), most)["test"][1] for most in counts}
+    return {most: outcomes_of(engine, place, run, who, ("test",), most)["test"][1] for most in counts}
 
 
 def sample(population: int, most: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from apiece.evaluate import (
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, finite
 
-NAMED = 10  # attackers that a note names; the others are in clients.parquet
+NAMED = 3  # clients that a sentence names
 Trials = dict[str, dict[int, Outcome]]  # method -> seed -> what it left
 
 
@@ -58,9 +58,34 @@ def _summary(arena: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
 
 
 def _targets(arena: Arena, split: str, judged: np.ndarray) -> np.ndarray:
-    _, targets, offsets = arena.splits[split]
-    y = np.asarray(targets)
+    y, offsets = arena.targets(split), arena.splits[split][2]
     return np.concatenate([y[offsets[i] : offsets[i + 1]] for i in judged])
+
+
+def fallen_clients(arena: Arena, by_seed: dict[int, Outcome]) -> list[str]:
+    """The clients whose own model was no number with some seed; none of a method that has diverged altogether."""
+    found = set()
+    for outcome in by_seed.values():
+        fallen = set(outcome.arrays.get("fallen", np.zeros(0, np.int64)).tolist())
+        old = outcome.judged[outcome.judged < arena.population]
+        found |= set() if fallen.issuperset(old.tolist()) else fallen
+    return [str(arena.ids[i]) for i in sorted(found)]
+
+
+def fallen_note(method: str, clients: list[str]) -> list[str]:
+    """A few of them by name.
+
+    >>> fallen_note("ditto", ["ward 1", "ward 2", "ward 3", "ward 4", "ward 9"])[0].partition(",")[0]
+    "ditto diverged at 'ward 1'"
+    >>> fallen_note("ditto", [])
+    []
+    """
+    if not clients:
+        return []
+    more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+    named = ", ".join(f"'{client}'" for client in clients[:NAMED])
+    they = "it uses" if len(clients) == 1 else "they use"
+    return [f"{method} diverged at {named}{more}: {they} the shared model, or the initial one, instead"]
 
 
 def gains(arena: Arena, trials: Trials) -> dict[str, dict[str, Any]]:

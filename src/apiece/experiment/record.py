@@ -162,6 +162,8 @@ class MethodRecord(Entry):
     costs: dict[str, Amount]
     """Means over seeds; of memory the peak."""
     beside_local: BesideLocal | None
+    fallen: list[str] = []
+    """Clients whose own model was no number after the run of some seed; they use the shared or the initial one."""
 
     @property
     def harm(self) -> Harm | None:
@@ -210,6 +212,25 @@ class Ranking(Entry):
         return [name for name in self.order if name not in self.diverged]
 
 
+class StepSizes(Entry):
+    """How long steps may be on this federation, and what became of the methods' own ideas of it."""
+
+    found_by: str
+    """"curvature", of the clients' rows (of linear models), or "range test", on their pooled batches (of others)."""
+    longest: Number
+    """The top of where step sizes are searched, of methods that draw batches as most do."""
+    client: str | None
+    """Whose curvature is the largest; null: the range test asks all together."""
+    exchanges: int
+    """What finding this cost, as tuning does beside the runs: messages to clients and back."""
+    gradients: int
+    """And gradients, or what takes as long."""
+    ranges: dict[str, dict[str, tuple[float, float]]]
+    """By row and option, where tuning looks instead of where the method says."""
+    defaults: dict[str, dict[str, float]]
+    """By row and option, what is taken instead of a default that is too long, or outside of that range."""
+
+
 class Record(Entry):
     """All that a comparison found: what record.json holds.
 
@@ -232,6 +253,8 @@ class Record(Entry):
     ranking: Ranking
     metrics: dict[str, bool] = {}
     """Metrics of one's own, which stand among the others, and whether more of each is better."""
+    steps: StepSizes | None = None
+    """How long steps may be; null: nobody had to know, or nobody could."""
 
     @property
     def seeds(self) -> int:

@@ -29,6 +29,9 @@ class DataSpec(SpecTable):
     """The share of clients that are held out as new ones, where there are ten or more and none are new already."""
     seed: int = Key(0, ge=0, examples=[1])
     """Which clients these are."""
+    standardize: bool | None = Key(None, examples=[False])
+    """Whether features become mean 0 and spread 1, and targets of a regression are trained on like this (results are
+    in their own units): true, false, or by default where they are far from unit scale."""
 
 
 class AdapterSpec(SpecTable):

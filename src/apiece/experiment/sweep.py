@@ -69,6 +69,7 @@ def sweep(
     objective: Any = None,
     watch: Callable[[int], None] = lambda rounds: None,
     options: dict[str, Any] | None = None,
+    standardize: bool | None = None,
     **how: Any,
 ) -> Sweep:
     """Train a method with every combination of a grid of options, from every seed.
@@ -78,7 +79,8 @@ def sweep(
 
     Args:
         method: a name of the catalog, or a factory. grid: option -> values to try. options: those that stand.
-        seeds: how many, or which. model, federation, rounds, objective, watch, how: as for `fit`.
+        seeds: how many, or which. model, federation, rounds, objective, watch, standardize, how: as for
+            `fit`.
 
     >>> from apiece.data import digits
     >>> found = sweep("ditto", {"lam": [0.1, 1.0]}, seeds=2, federation=digits(clients=4), rounds=2)
@@ -95,7 +97,7 @@ def sweep(
     if not which:
         raise UserError("a sweep needs at least one seed")
     points = [CATALOG.check(method, dict(zip(grid, point, strict=True))) for point in itertools.product(*grid.values())]
-    bench = open_bench(method, model, federation, rounds, which, objective, None, options or {}, how)
+    bench = open_bench(method, model, federation, rounds, which, objective, None, options or {}, how, standardize, grid)
     trials = [(point, seed) for point in points for seed in which]
     rows: list[dict[str, Any]] = [{} for _ in trials]
     plan = bench.plan.model_copy(update={"evaluate_every": rounds})  # only the end counts: nobody looks on the way

@@ -16,7 +16,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.evaluate import per_client
 from apiece.experiment.best import BestRound, Curve
 from apiece.experiment.build import Arena
-from apiece.experiment.judge import finite, metric_values, sample
+from apiece.experiment.judge import finite, metric_values, outcomes_of, sample
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.models.failures import raise_failures
 from apiece.wrap import attackers_of
@@ -124,7 +124,8 @@ def _honest(who: np.ndarray, run: RunState) -> np.ndarray:
 
 
 def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float) -> dict[str, Any]:
-    loss, error = engine.outcomes(run, who, place.objective.outcomes, ("validation",))["validation"]
+    run.fallen.clear()
+    loss, error = outcomes_of(engine, place, run, who, ("validation",))["validation"]
     sizes = place.sizes("validation")[who]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     present = sizes > 0  # a diverged client must show as NaN, one without examples must not

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError
+from apiece.experiment.record import StepSizes
 from apiece.experiment.stages import staged_of
 from apiece.experiment.tune import candidates, spread
 from apiece.methods import CATALOG
@@ -36,18 +37,25 @@ class Variant(NamedTuple):
     grid: dict[str, list[Any]]
     ranges: dict[str, tuple[float, float]]
 
-    def points(self, trials: int) -> list[dict[str, Any]]:
+    def points(self, trials: int, steps: StepSizes | None = None) -> list[dict[str, Any]]:
         """The settings to try, at most `trials` of them unless a grid is written down: that is tried as it is.
+
+        `steps`: where step sizes are looked for that nobody said anything of.
 
         >>> variant_of("weak", {"method": "ditto", "lam": {"grid": [0.01, 0.1]}, "steps": 5}).points(8)
         [{'lam': 0.01}, {'lam': 0.1}]
         """
+        ranges = {} if steps is None else steps.ranges.get(self.name, {})
+        instead = {} if steps is None else steps.defaults.get(self.name, {})
         if self.grid and not self.ranges:
-            return [dict(zip(self.grid, point, strict=True)) for point in itertools.product(*self.grid.values())]
-        if self.grid or self.ranges:
-            return spread(self.ranges, self.grid, trials)
-        defaults = CATALOG.complete(self.method, self.options)
-        return candidates(CATALOG.ranges(self.method, fixed=self.options), defaults, trials)
+            every = itertools.product(*self.grid.values())
+            points = [dict(zip(self.grid, point, strict=True)) for point in every]
+        elif self.grid or self.ranges:
+            points = spread(self.ranges, self.grid, trials)
+        else:
+            defaults = CATALOG.complete(self.method, self.options) | instead
+            points = candidates(CATALOG.ranges(self.method, fixed=self.options) | ranges, defaults, trials)
+        return [{**instead, **point} for point in points]
 
 
 def variant_of(name: str, table: Mapping[str, Any]) -> Variant:

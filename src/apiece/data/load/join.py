@@ -22,6 +22,7 @@ from apiece.data.load.take import Taken, Wanted, check_excluded, chosen_names, c
 from apiece.data.load.texts import cut, vocabulary
 from apiece.data.partition import natural
 from apiece.data.splits import SPLITS
+from apiece.data.unit_scale import scale_warnings
 from apiece.errors import UserError
 
 YES, NO = ("1", "true", "yes"), ("0", "false", "no")
@@ -163,7 +164,7 @@ def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any],
     if wanted.standardize:
         found["scaled"] = "features to mean 0 and spread 1 in training" + (", but for those made here" if made else "")
         return federation.standardized(keep=made)
-    notes.warnings += federation.scale_warnings()
+    notes.warnings += scale_warnings(federation, "they are scaled for training, unless standardize = false")
     return federation
 
 

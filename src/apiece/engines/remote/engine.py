@@ -15,6 +15,7 @@ from apiece import tree
 from apiece.client.draw import whole
 from apiece.engines.contact import Build, keys, mix_rows, model_shapes
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, given_weights, join_outcomes
+from apiece.engines.fallback import mend_model, mend_models
 from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import (
     NEVER,
@@ -138,7 +139,8 @@ class Remote(Engine):
         for first in range(0, len(ids), step):
             who = np.asarray(ids[first : first + step])
             models = [self._client(run, int(i)).personal(server.message(int(i)), visits) for i in who]
-            yield jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *models), who
+            own = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *models)
+            yield mend_models(self.build, run, own, who, lambda i: self.data["train"][i]), who
 
     def outcomes(
         self, run: RunState, ids: np.ndarray, outcomes: Outcomes, parts: Any, most: int | None = None
@@ -153,6 +155,7 @@ class Remote(Engine):
         for i in map(int, ids):
             fewer = None if most is None else _first_of_mixed(self.data["train"][i], i, most)
             model = self._client(run, i).personal(server.message(i), visits, fewer)
+            model = mend_model(self.build, run, model, i, self.data["train"][i])
             for part in parts:
                 data = self.data[part][i]
                 found[part].append(tuple(np.asarray(each)[: int(data.size)] for each in judge(model, data)))
@@ -163,7 +166,8 @@ class Remote(Engine):
         like = lambda given, ours: np.asarray(given, ours.dtype)
         data = data_of(like(x, self.example[0]), like(y, self.example[1]))
         newcomer = ClientHalf(self._terms(run.seed, run.hyper, run.params), self.population, data)
-        return newcomer.personal(self._server(run).message(self.population), self.visits(run))
+        model = newcomer.personal(self._server(run).message(self.population), self.visits(run))
+        return mend_model(self.build, run, model, self.population, data)
 
     def model_shapes(self, run: RunState) -> Personal:
         """The shapes of one client's personal model."""

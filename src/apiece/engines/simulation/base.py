@@ -19,6 +19,7 @@ from apiece.client.draw import FULL_CHUNK
 from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
+from apiece.engines.fallback import mend_model, mend_models
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
@@ -178,7 +179,8 @@ class Simulation(Engine):
     ) -> Iterator[tuple[Personal, np.ndarray]]:
         """The models these clients use, some clients after others: (stacked models, who they are)."""
         for models, who in self._personal_groups(run, ids, self._group(run, group)):
-            yield jax.tree.map(lambda leaf: on_host(leaf)[: len(who)], models), who  # noqa: B023 (used at once)
+            own = jax.tree.map(lambda leaf: on_host(leaf)[: len(who)], models)  # noqa: B023 (used at once)
+            yield mend_models(self.build, run, own, who, self._data_of), who
 
     def outcomes(
         self,
@@ -211,15 +213,31 @@ class Simulation(Engine):
         group = self._group(run, group)
         found: dict[str, list] = {name: [] for name in splits}
         for models, who in self._personal_groups(run, ids, group, most):
-            for name, split in splits.items():
-                start, size = padded((split.starts[who], split.sizes[who]), group)
-                chunk = split.chunk if self.sequential else min(split.capacity, FULL_CHUNK)
-                how = dict(outcomes=outcomes, capacity=split.capacity, chunk=chunk)
-                how |= dict(mesh=self.mesh, sequential=self.sequential)
-                scores = score_models(models, split.x, split.y, start, size, **how)
-                inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
-                found[name].append(tuple(on_host(score)[: len(who)][inside] for score in scores))
+            scores = {name: self._scores(models, who, split, outcomes, group) for name, split in splits.items()}
+            if not all(np.isfinite(score[0]).all() for score in scores.values()):
+                own = mend_models(self.build, run, jax.tree.map(on_host, models), who, self._data_of)
+                models = on_devices(own, self.mesh)
+                scores = {name: self._scores(models, who, split, outcomes, group) for name, split in splits.items()}
+            for name, score in scores.items():
+                found[name].append(score)
         return join_outcomes(found)
+
+    def _scores(
+        self, models: Personal, who: np.ndarray, split: Examples, outcomes: Outcomes, group: int
+    ) -> tuple[np.ndarray, ...]:
+        """What `outcomes` gives for the examples of these clients, end to end."""
+        start, size = padded((split.starts[who], split.sizes[who]), group)
+        chunk = split.chunk if self.sequential else min(split.capacity, FULL_CHUNK)
+        how: dict[str, Any] = dict(outcomes=outcomes, capacity=split.capacity, chunk=chunk)
+        how |= dict(mesh=self.mesh, sequential=self.sequential)
+        scores = score_models(models, split.x, split.y, start, size, **how)
+        inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
+        return tuple(on_host(score)[: len(who)][inside] for score in scores)
+
+    def _data_of(self, i: int) -> Data:
+        """A client's training data, where everybody's is."""
+        train = self.train
+        return Data(train.x, train.y, train.starts[i], train.sizes[i], train.capacity)
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
@@ -230,7 +248,8 @@ class Simulation(Engine):
         key = key_of(keys(run.seed).personal, run.round, self.population)
         message = method.message(run.server, self.population)
         enter = jax.jit(functools.partial(model_in_use, method))
-        return enter(run.params, False, nothing, message, data, key, self.visits(run))
+        model = enter(run.params, False, nothing, message, data, key, self.visits(run))
+        return mend_model(self.build, run, model, self.population, data)
 
     def _shuffled(self, ids: np.ndarray) -> "Simulation":
         """This engine with the training rows of these clients in a random order, each client's among themselves."""
