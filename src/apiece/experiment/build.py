@@ -238,7 +238,8 @@ def engine_of(
     how |= dict(participation=participation_of(train), faults=faults)
     if train.engine == "remote":
         return Remote(*here, **how), hyper
-    return Vectorized(*here, block=train.evaluate_every, **how), hyper
+    # Not by the number of rounds: engines of runs that differ in that alone are the same.
+    return Vectorized(*here, block=train.evaluate_every or 10, **how), hyper
 
 
 def optimizer_of(train: TrainSpec) -> Any:

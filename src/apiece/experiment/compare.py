@@ -17,6 +17,7 @@ from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.bench import Bench
 from apiece.experiment.check import check_spec, criterion
+from apiece.experiment.converge import convergence_of
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
@@ -233,24 +234,28 @@ def _record(
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
     plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
+    best = {name: tune.best(tuning[name], *chooses) for name in trials}
+    rests = {n: convergence_of(place, mine, tuning[n], best[n], spec.train) for n, mine in trials.items()}
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
-        best = tune.best(tuning[name], *chooses)
+        if name in gains and "diverged" not in gains[name]:
+            gains[name]["so_far"] = rests[name].improves or rests["local"].improves
         methods[name] = MethodRecord(
             method=written,
-            options=CATALOG.complete(row.method, row.options | tuning[name][best]["options"]),
+            options=CATALOG.complete(row.method, row.options | tuning[name][best[name]]["options"]),
             tuning=tried,
             seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
             summary=measure.over_seeds(list(per_seed.values())),
             newcomers=newcomers_over_seeds(place, by_seed),
             hurt=gains.get(name),
             against={other: measure.against(trials, place, name, other) for other in BASELINES},
-            chosen=best if len(tuning[name]) > 1 else None,
+            chosen=best[name] if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
+            convergence=rests[name],
         )
     federation = place.federation
     return Record(
