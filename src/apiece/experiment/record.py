@@ -284,6 +284,8 @@ class Record(Entry):
     methods: dict[str, MethodRecord]
     notes: list[str]
     ranking: Ranking
+    tested: list[int] = []
+    """After how many rounds the test was looked at before: a run that was continued has seen it more than once."""
     metrics: dict[str, bool] = {}
     """Metrics of one's own, which stand among the others, and whether more of each is better."""
 

@@ -3,17 +3,18 @@
 from collections.abc import Iterable
 from typing import Any
 
+from apiece.experiment.extend import ENDLESS
 from apiece.experiment.record import Convergence, Record
 from apiece.report.numbers import counted, listed, number, percent
 
 NAMED = 8  # methods that a sentence lists
-ENDLESS = ("constant", "exponential")  # schedules that do not depend on the number of rounds
 
 
 def convergence(record: Record, run: str = "RUN") -> list[str]:
     """What is to be said of a record; `run` is what its folder is called in a command."""
     found = {name: method.convergence for name, method in record.methods.items() if method.convergence}
     told = [
+        _tested(record),
         _improving({name: mine for name, mine in found.items() if mine.improves}, record.spec, run),
         _rising([name for name, mine in found.items() if mine.state == "rising"]),
         _unknown({name: mine for name, mine in found.items() if mine.state == "unknown"}, len(found)),
@@ -43,6 +44,15 @@ def _improving(found: dict[str, Convergence], spec: dict[str, Any], run: str) ->
     twice = 2 * spec["train"]["rounds"]
     return (f"Still improving: {listed(names + more)}. As many rounds again are expected to lower {whose} validation "
             f"loss by {gains}{order}. {_go_on(spec['train'], twice, run)}")  # fmt: skip
+
+
+def _tested(record: Record) -> str:
+    """That a run was continued when its test results were known."""
+    if not record.tested:
+        return ""
+    before = listed([f"{rounds:,}" for rounds in record.tested])
+    return (f"The test was seen before, after {before} rounds: whoever went on because of what it said chose by test "
+            f"data. Settings are those that tuning chose with {record.tested[0]:,} rounds.")  # fmt: skip
 
 
 def _go_on(train: dict[str, Any], rounds: int, run: str) -> str:
