@@ -17,9 +17,9 @@ SPEC = {**SMALL, "seeds": [0], "baselines": False, "methods": {"ditto": {"lam": 
 FILES = [
     "federation.json", "spec.toml",
     "ditto-tuning.json", "ditto-tuning.json", "ditto-0.safetensors", "ditto-0.safetensors",
-    "ditto-0.safetensors", "ditto-0-done.safetensors",  # the models, then the outcome
+    "ditto-0.safetensors", "ditto-0-end.safetensors", "ditto-0-done.safetensors",  # models, the end, the outcome
     "scaffold-tuning.json", "scaffold-tuning.json", "scaffold-0.safetensors", "scaffold-0.safetensors",
-    "scaffold-0.safetensors", "scaffold-0-done.safetensors",
+    "scaffold-0.safetensors", "scaffold-0-end.safetensors", "scaffold-0-done.safetensors",
     "rounds.parquet", "clients.parquet", "record.json",
 ]  # fmt: skip
 
@@ -55,8 +55,9 @@ def photographed(place):
         (3, "in the middle of tuning"),
         (5, "after the first checkpoint"),
         (7, "with models but no outcome"),
-        (12, "in the last method"),
-        (15, "before the record"),
+        (8, "with models and the end but no outcome"),
+        (13, "in the last method"),
+        (17, "before the record"),
     ],
 )
 def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(snapshots, tmp_path, after, moment):
@@ -108,7 +109,7 @@ def test_resume_accepts_a_path_as_text(snapshots):
     assert resume(str(snapshots / "run")).record.plain() == record_of(snapshots / "run")
 
 
-@pytest.mark.parametrize(("at", "name"), [(5, "ditto-0.safetensors"), (8, "ditto-0-done.safetensors"),
+@pytest.mark.parametrize(("at", "name"), [(5, "ditto-0.safetensors"), (9, "ditto-0-done.safetensors"),
                                           (3, "ditto-tuning.json"), (3, "federation.json")])  # fmt: skip
 @pytest.mark.parametrize("damage", ["cut", "nonsense", "empty"])
 def test_a_damaged_file_is_named(snapshots, tmp_path, at, name, damage):

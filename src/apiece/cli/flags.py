@@ -76,7 +76,10 @@ Metrics = Annotated[
 Choose = Annotated[
     str | None, typer.Option(help="What tuning chooses by, on validation: loss (default), error, or a metric.")
 ]
-Every = Annotated[int | None, typer.Option("--evaluate-every", help="Rounds between looks at validation (default 10).")]
+Every = Annotated[
+    int | None,
+    typer.Option("--evaluate-every", help="Rounds between looks at validation (default: a twentieth, at most 10)."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="A method's option, not tuned then: -s ditto.lam=0.5; of all: -s '*.lr=0.1'."),

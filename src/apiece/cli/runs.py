@@ -145,14 +145,18 @@ def run(
         _run(with_settings(values, set), out, "run", json)
 
 
-def resume(folder: Annotated[Path, typer.Argument(help="A run folder.")], json: Json = False) -> None:
-    """Continue a run that was stopped or killed; it ends with the numbers of an undisturbed run."""
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    rounds: Annotated[int | None, typer.Option(help="Go on with a finished run, to so many rounds in all.")] = None,
+    json: Json = False,
+) -> None:
+    """Continue a run that was stopped or killed, or was too short; it ends with the numbers of an undisturbed run."""
     with plain_errors(), _resumable(folder):
         from apiece import experiment
 
         ready()
         with progress() as watch:
-            found = experiment.resume(folder, watch)
+            found = experiment.resume(folder, watch, rounds=rounds)
         _finish(found, json)
 
 

@@ -2,7 +2,7 @@
 
 `per_client` turns per-example outcomes into one number for each client, `summarize` turns those into the table's
 columns, `interval` and `paired_interval` speak over seeds, `hurt` says who is worse off than alone, `ranked` and
-`gap_to_best` who is best and by how much.
+`gap_to_best` who is best and by how much, `trend_of` whether a run has come to rest.
 """
 
 from apiece.evaluate.binary import (
@@ -15,6 +15,7 @@ from apiece.evaluate.binary import (
     threshold,
 )
 from apiece.evaluate.clients import per_client, sizes_of
+from apiece.evaluate.convergence import Trend, trend_of, trend_of_seeds
 from apiece.evaluate.hurt import Hurt, hurt
 from apiece.evaluate.metrics import Interval, interval, paired_interval, r2, summarize
 from apiece.evaluate.outputs import balanced_accuracy, macro_f1
@@ -25,6 +26,7 @@ from apiece.evaluate.tasks import binary_metrics, regression_metrics
 __all__ = [
     "Hurt",
     "Interval",
+    "Trend",
     "auc",
     "balanced_accuracy",
     "binary_metrics",
@@ -51,4 +53,6 @@ __all__ = [
     "summarize",
     "summarize_defined",
     "threshold",
+    "trend_of",
+    "trend_of_seeds",
 ]

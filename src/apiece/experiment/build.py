@@ -263,14 +263,15 @@ def engine_of(
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:
         # Steps beyond the next look would be computed for nothing.
-        how["block"] = min(train.evaluate_every, BLOCK)
+        how["block"] = min(train.look_every, BLOCK)
         return Asynchronous(*here, arrivals=arrivals_of(train.arrivals), **how), hyper
     wrong = train.faults
     faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, pace_of(wrong.pace))
     how |= dict(participation=participation_of(train), faults=faults)
     if train.engine == "remote":
         return Remote(*here, **how), hyper
-    return Vectorized(*here, block=train.evaluate_every, **how), hyper
+    # Not by the number of rounds: engines of runs that differ in that alone are the same.
+    return Vectorized(*here, block=train.evaluate_every or 10, **how), hyper
 
 
 def optimizer_of(train: TrainSpec) -> Any:

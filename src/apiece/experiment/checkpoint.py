@@ -24,6 +24,15 @@ def load_outcome(path: Path) -> Outcome:
     return Outcome(arrays.pop("judged"), arrays, about["curve"], about["costs"], about["note"])
 
 
+def save_end(path: Path, engine: Engine, run: RunState, outcome: Outcome, most: float) -> None:
+    """The run after its last round, so that it can go on later; not if that takes more than `most` GB."""
+    rows = [leaf for leaf in jax.tree.leaves(run.rows) if len(leaf)]
+    known = sum(leaf.nbytes / len(leaf) for leaf in rows) * int(run.known.sum())
+    size = tree.size_in_bytes((run.server, run.flight)) + known
+    if size <= most * 1e9:
+        engine.save(run, path, {"curve": outcome.curve, "seconds": outcome.costs["seconds"]})
+
+
 def save_models(path: Path, engine: Engine, place: Arena, run: RunState, most: float) -> str | None:
     """The personal models, stacked in the order of `clients`, and the server's state; what was left out, or None.
 

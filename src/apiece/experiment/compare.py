@@ -18,6 +18,8 @@ from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.bench import Bench
 from apiece.experiment.check import check_spec, criterion
+from apiece.experiment.converge import convergence_of
+from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials, fallen_note
@@ -98,10 +100,13 @@ def resume(
     out: str | Path,
     watch: Watch = lambda what, done, total: None,
     *,
+    rounds: int | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run.
 
+    `rounds`: go on with a finished run to so many rounds in all, with the settings that were chosen; the numbers are
+    those of so many rounds at once, and the record says that the test was seen before.
     `given`: by name, what the run was given as objects that cannot be imported (a function of a notebook, a model).
 
     >>> try: resume("no-such-run")
@@ -112,20 +117,25 @@ def resume(
     written, known = RunFolder(out).spec, RunFolder(out).fingerprint
     if not written.exists():
         raise UserError(f"'{out}' is not a run folder: it has no {written.name}")
-    spec = make_spec(with_given(read_values(written), given or {}), str(written))
+    values = read_values(written)
+    spec = make_spec(with_given(values, given or {}), str(written))
+    if rounds is not None:
+        refuse_to_extend(out, spec, rounds)
     place = check_spec(spec)
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
         )
     begun, now = files.read_json(known), fingerprint(place)
-    code = begun.pop("code", {})
+    code, _ = begun.pop("code", {}), begun.pop(TESTED, None)
     if begun.get("format") != FORMAT:
         raise UserError(f"'{out}' was begun by another version of apiece; finish it with that one, or start anew")
     if begun != now:
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
-    if not all(path.exists() for path in RunFolder(out).results):
+    if rounds is not None or not all(path.exists() for path in RunFolder(out).results):
         refuse_changed_code(out, code, code_hashes(spec))
+    if rounds is not None:
+        spec = make_spec(with_given(reopen_run(out, values, rounds), given or {}), str(written))
     return _go(spec, place, out, watch)
 
 
@@ -167,8 +177,8 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
         return Comparison(read_record(out), out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
-    notes = [*step_notes(steps), *notes]
-    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps)
+    notes, tested = [*step_notes(steps), *notes], tested_before(out, spec.train.rounds)
+    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps, tested)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
@@ -231,15 +241,20 @@ def _finished(
     """The trial of one seed, from its file if it was finished before."""
     plan = bench.plan
     done, keep, models = run.outcome(name, seed), run.checkpoint(name, seed), run.models(name, seed)
-    if done.exists() and models.exists():
+    end = run.end(name, seed)
+    if done.exists() and models.exists() and is_whole(before := checkpoint.load_outcome(done), plan):
         progress.skip(1)
         keep.unlink(missing_ok=True)
-        return checkpoint.load_outcome(done)
+        return before
+    if end.exists() and not keep.exists():
+        end.replace(keep)
     progress.say(f"{name}: seed {seed}")
     engine, state, outcome = bench.trial(options, seed, keep=keep, tick=progress.tick)
     outcome.costs["peak_memory_mb"] = peak_memory_mb()
     outcome.note = checkpoint.save_models(models, engine, bench.place, state, plan.models_gb)
     outcome.arrays |= judge_newcomers(engine, bench.place, state, plan, outcome)
+    if plan.stop is None:
+        checkpoint.save_end(end, engine, state, outcome, plan.models_gb)
     checkpoint.save_outcome(done, outcome)
     keep.unlink(missing_ok=True)
     return outcome
@@ -253,28 +268,33 @@ def _record(
     notes: list[str],
     clients: dict[str, tables.ClientMeans],
     steps: StepSizes | None,
+    tested: list[int],
 ) -> Record:
     gains: dict[str, Any] = measure.gains(place, trials)
     plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
+    best = {name: tune.best(tuning[name], *chooses) for name in trials}
+    rests = {n: convergence_of(place, mine, tuning[n], best[n], spec.train) for n, mine in trials.items()}
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
-        best = tune.best(tuning[name], *chooses)
+        if name in gains and "diverged" not in gains[name]:
+            gains[name]["so_far"] = rests[name].improves or rests["local"].improves
         methods[name] = MethodRecord(
             method=written,
-            options=CATALOG.complete(row.method, row.options | tuning[name][best]["options"]),
+            options=CATALOG.complete(row.method, row.options | tuning[name][best[name]]["options"]),
             tuning=tried,
             seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
             summary=measure.over_seeds(list(per_seed.values())),
             newcomers=newcomers_over_seeds(place, by_seed),
             hurt=gains.get(name),
             against={other: measure.against(trials, place, name, other) for other in BASELINES},
-            chosen=best if len(tuning[name]) > 1 else None,
+            chosen=best[name] if len(tuning[name]) > 1 else None,
             costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
             beside_local=ranking.count_beside_local(clients[name]),
             fallen=measure.fallen_clients(place, by_seed),
+            convergence=rests[name],
         )
     federation = place.federation
     return Record(
@@ -287,6 +307,7 @@ def _record(
         methods=methods,
         notes=[*federation.notes, *scale_warnings(federation), *notes],
         ranking=ranking.rank(place.score, methods, clients),
+        tested=tested,
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
         steps=steps,
     )

@@ -89,6 +89,10 @@ class RunFolder(NamedTuple):
         """What a finished run left."""
         return self.path / "checkpoints" / f"{name_file(method)}-{seed}-done.safetensors"
 
+    def end(self, method: str, seed: int) -> Path:
+        """A run after its last round, from which it can go on."""
+        return self.path / "checkpoints" / f"{name_file(method)}-{seed}-end.safetensors"
+
     def require_finished(self) -> None:
         """Raise a `UserError` that names the missing file of a run that is not finished."""
         for file in (self.record, self.rounds, self.clients):

@@ -10,6 +10,8 @@ from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
 from apiece.experiment.record import Amount, BesideLocal, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
 
+DOUBLINGS = 4  # of the rounds, each with the gain that the next one promises: sixteen times the rounds
+
 
 def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
     """The ranking of methods by weighted test score: order, gaps to the best, and what validation would choose."""
@@ -25,7 +27,8 @@ def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, Cl
         half = _over_clients(clients[scored[0]], clients[name])
         found = gap_to_best(by_seed[scored[0]], by_seed[name], factor * half)
         if found is not None:
-            behind[name] = Gap(interval=found, told_apart=excludes_tie(found))
+            apart, closing = excludes_tie(found), may_close_gap(methods[scored[0]], methods[name])
+            behind[name] = Gap(interval=found, told_apart=apart and not closing, so_far=apart and closing)
     losses = {name: _mean(methods[name], "validation", "loss", "mean") for name in scored}
     losses = {name: loss for name, loss in losses.items() if not np.isnan(loss)}
     return Ranking(
@@ -37,6 +40,18 @@ def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, Cl
         by_validation=ranked(losses, higher_is_better=False)[0] if len(losses) > 1 else None,
         beside_local=next((name for name in scored if name != "local" and methods[name].harm), None),
     )
+
+
+def may_close_gap(best: MethodRecord, other: MethodRecord) -> bool:
+    """Whether the one behind still improves, and so much that it may yet catch up.
+
+    Twice the rounds are expected to lower its validation loss by its `gain`. If even `DOUBLINGS` such gains do not take
+    it to the loss that the best has already, the order stands: the best can only move further ahead.
+    """
+    if not other.improves or other.convergence is None:
+        return False
+    apart = _mean(other, "validation", "loss", "mean") - _mean(best, "validation", "loss", "mean")
+    return not apart > DOUBLINGS * other.convergence.gain
 
 
 def _mean(method: MethodRecord, *names: str) -> float:

@@ -2,7 +2,7 @@
 show it, and nobody computes anything from it that it does not hold."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic_core import CoreSchema, core_schema
@@ -126,6 +126,8 @@ class Harm(Entry):
     naive: Number
     naive_if_tied: Number
     gain_over_local: Doubted
+    so_far: bool = False
+    """Whether the method or `local` still improves: then nothing is proved yet, and the numbers are of these rounds."""
 
 
 class Diverged(Entry):
@@ -140,6 +142,49 @@ class BesideLocal(Entry):
     better: int
     same: int
     worse: int
+
+
+class Edge(Entry):
+    """A tuned option whose chosen value is the lowest or the highest of those that were tried."""
+
+    option: str
+    value: float
+    end: Literal["lowest", "highest"]
+
+
+class Convergence(Entry):
+    """What more rounds or other settings might change: `apiece.evaluate.trend_of` defines the rule.
+
+    A method is "improving" while its validation loss falls beyond its noise, and as many rounds again would lower it by
+    more than a hundredth; "rising" when it grows; "unknown" with fewer than four looks in the last quarter of the
+    rounds, or with noise that could hide a fall.
+    """
+
+    state: Literal["resting", "improving", "rising", "diverged", "unknown"]
+    """Of all seeds together."""
+    by_seed: dict[int, Literal["resting", "improving", "rising", "diverged", "unknown"]]
+    """Of each alone."""
+    rounds: int
+    """How many were run; of several seeds the most."""
+    looks: int
+    """How often validation was looked at in the last quarter of the rounds."""
+    change: Doubted
+    """Of the validation loss over that quarter; negative: it falls. The interval is that of its noise."""
+    gain: Number
+    """By how much the loss is expected to fall over as many rounds again."""
+    loss: Number
+    """At the last look, mean over seeds."""
+    edges: list[Edge]
+    """Of at least three values that were tried."""
+    diverged: list[str]
+    """Clients whose models give no finite number on their test examples, while others' do; the first few."""
+    diverged_count: int
+    """How many there are."""
+
+    @property
+    def improves(self) -> bool:
+        """Whether more rounds are expected to lower its loss."""
+        return self.state == "improving"
 
 
 class MethodRecord(Entry):
@@ -164,6 +209,13 @@ class MethodRecord(Entry):
     beside_local: BesideLocal | None
     fallen: list[str] = []
     """Clients whose own model was no number after the run of some seed; they use the shared or the initial one."""
+    convergence: Convergence | None = None
+    """Whether it has come to rest; null in records of versions that did not ask."""
+
+    @property
+    def improves(self) -> bool:
+        """Whether more rounds are expected to lower its validation loss."""
+        return self.convergence is not None and self.convergence.improves
 
     @property
     def harm(self) -> Harm | None:
@@ -181,11 +233,13 @@ class MethodRecord(Entry):
 class Gap(Entry):
     """How far a method is behind the best (positive: worse), in points or units of the error.
 
-    The interval is the wider of two, over seeds and over clients; `told_apart`: whether it excludes a tie.
+    The interval is the wider of two, over seeds and over clients. `told_apart`: it excludes a tie, and the method
+    behind is not about to close the gap. `so_far`: it excludes a tie, but the method behind still improves by so much.
     """
 
     interval: Doubted
     told_apart: bool
+    so_far: bool = False
 
 
 class Ranking(Entry):
@@ -251,6 +305,8 @@ class Record(Entry):
     methods: dict[str, MethodRecord]
     notes: list[str]
     ranking: Ranking
+    tested: list[int] = []
+    """After how many rounds the test was looked at before: a run that was continued has seen it more than once."""
     metrics: dict[str, bool] = {}
     """Metrics of one's own, which stand among the others, and whether more of each is better."""
     steps: StepSizes | None = None

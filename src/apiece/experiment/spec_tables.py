@@ -223,8 +223,9 @@ class TrainSpec(SpecTable):
     """A client optimizer."""
     server: ServerSpec | None = Key(None)
     """A server optimizer."""
-    evaluate_every: int = Key(10, ge=1, examples=[5])
-    """Rounds between looks at validation."""
+    evaluate_every: int | None = Key(None, ge=1, examples=[5])
+    """Rounds between looks at validation; by default a twentieth of the rounds, at most 10: enough looks to tell
+    whether a run has come to rest. With `stop`, or of fewer than 20 rounds: 10."""
     evaluate_clients: int = Key(1000, ge=1, examples=[200])
     """Clients that are looked at: all, or a sample of so many."""
     newcomer_examples: list[Annotated[int, pydantic.Field(ge=1)]] = Key([1, 3, 10, 30, 100, 300], examples=[[5, 50]])
@@ -243,6 +244,16 @@ class TrainSpec(SpecTable):
     """Some clients attack."""
     defence: DefenceSpec | None = Key(None)
     """The server defends itself."""
+
+    @property
+    def look_every(self) -> int:
+        """Rounds between looks at validation: `evaluate_every`, or what stands there if nothing is said.
+
+        >>> [TrainSpec(rounds=rounds).look_every for rounds in (10, 20, 100, 1000)]
+        [10, 1, 5, 10]
+        """
+        usual = 10 if self.rounds < 20 or self.stop is not None else min(10, self.rounds // 20)
+        return self.evaluate_every or usual
 
     @pydantic.field_validator("weights")
     @classmethod

@@ -55,7 +55,7 @@ def train(
     best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
-        run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))
+        run = engine.advance(run, min(plan.look_every, plan.rounds - run.round))
         jax.block_until_ready(run.server)
         raise_failures()
         seconds += time.monotonic() - began
@@ -109,7 +109,7 @@ def train_together(
     watched, seconds = _honest(sample(place.population, plan.evaluate_clients), runs[0]), 0.0
     while runs[0].round < plan.rounds:
         began, before = time.monotonic(), runs[0].round
-        runs = advance_together(engine, runs, min(plan.evaluate_every, plan.rounds - before), width)
+        runs = advance_together(engine, runs, min(plan.look_every, plan.rounds - before), width)
         raise_failures()
         seconds += (time.monotonic() - began) / len(runs)
         for run, curve, told in zip(runs, curves, ticks or [True] * len(runs), strict=True):

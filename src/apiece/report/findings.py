@@ -1,6 +1,9 @@
 """What a run found, in sentences that claim no more than the numbers carry."""
 
+import shlex
+
 from apiece.evaluate import Interval
+from apiece.report.convergence import convergence, still_improving
 from apiece.report.numbers import counted, fixed, known, listed, number, percent, places_for, plus_minus, span
 from apiece.report.story import Story
 
@@ -18,7 +21,7 @@ def findings(story: Story) -> list[str]:
     sentences += [*by_validation(story, order), *newcomers(story, order)]
     if lost:
         sentences.append(f"{listed(lost)} diverged: a model gave no finite number, so there is no test result.")
-    return sentences
+    return sentences + convergence(story.record, shlex.quote(story.name))
 
 
 def ranking(story: Story, order: list[str]) -> list[str]:
@@ -56,15 +59,23 @@ def told_apart(story: Story, order: list[str]) -> list[str]:
         places = max(1, places_for(half, mean)) if story.metric.higher else places_for(half, mean)
         return f"{name} ({fixed(mean, places)}{unit} behind, interval {fixed(low, places)} to {fixed(high, places)})"
 
-    close = [name for name in behind if not behind[name].told_apart]
+    clear = [name for name in behind if behind[name].told_apart]
+    so_far = [name for name in behind if behind[name].so_far]
+    close = [name for name in behind if name not in clear and name not in so_far]
+    whom = listed([gap(name) for name in so_far[:NAMED]])
+    ahead = [f"{order[0]} is ahead of {whom} so far: {still_improving(so_far)}, and may catch up with more rounds."]
+    ahead = ahead if so_far else []
     if close:
-        clear = [name for name in behind if name not in close]
         rest = f"; it is told apart from {listed(clear)}" if clear else ""
         near = listed([gap(name) for name in close[:NAMED]])
-        return [f"{order[0]} is not told apart by {story.seeds} seeds and these test examples from {near}{rest}."]
-    nearest = min(behind, key=lambda name: behind[name].interval.mean)
-    every = "every other method; the nearest is " if len(behind) > 1 else ""
-    return [f"{story.seeds} seeds and these test examples tell {order[0]} apart from {every}{gap(nearest)}."]
+        near = f"{order[0]} is not told apart by {story.seeds} seeds and these test examples from {near}{rest}."
+        return [near, *ahead]
+    if not clear:
+        return ahead
+    nearest = min(clear, key=lambda name: behind[name].interval.mean)
+    every = "every other method; the nearest is " if len(clear) > 1 else ""
+    every = f"{listed(clear)}; the nearest is " if so_far and len(clear) > 1 else every
+    return [f"{story.seeds} seeds and these test examples tell {order[0]} apart from {every}{gap(nearest)}.", *ahead]
 
 
 def against_local(story: Story, name: str) -> str:
@@ -81,7 +92,12 @@ def against_local(story: Story, name: str) -> str:
     proved, share = round(found.hurt_proved * found.clients), percent(found.hurt_expected)
     between = span(found.hurt_expected_low, found.hurt_expected_high)
     whom = "none is" if proved == 0 else f"{proved:,} {'is' if proved == 1 else 'are'}"
-    text += f"; {whom} proved hurt; the expected share hurt by more than {counted_points(found.delta)} is {share}"
+    verdict, so_far = f"{whom} proved hurt", " so far" if found.so_far else ""
+    if found.so_far and proved:
+        moving = [one for one in ("local", name) if story.methods[one].improves]
+        looks = f"{proved:,} {'looks' if proved == 1 else 'look'}"
+        verdict, so_far = f"so far {looks} hurt, which proves nothing while {still_improving(moving)}", ""
+    text += f"; {verdict}{so_far}; the expected share hurt by more than {counted_points(found.delta)} is {share}"
     return text + (f" ({between})." if between else ".")
 
 

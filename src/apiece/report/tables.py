@@ -63,7 +63,7 @@ def hurt_table(story: Story) -> ReportTable | None:
     heads = [
         ("method", ""),
         ("mean gain, points", "over training clients, each counting once"),
-        ("proved hurt", "a lower bound: 5 % false discoveries among the named"),
+        ("proved hurt", f"a lower bound: 5 % false discoveries among the named{_so_far(story)}"),
         ("expected hurt", "mean probability of being hurt, with its interval over clients"),
         ("gain of the worst-off tenth, points", "posterior mean: the raw worst is mostly noise"),
         ("look worse (if tied)", "raw share below zero, beside what chance makes of a tie"),
@@ -82,12 +82,18 @@ def hurt_table(story: Story) -> ReportTable | None:
         rows.append([
             name,
             plus_minus(found.gain_over_local, 1, 1, sign=True),
-            f"{round(found.hurt_proved * found.clients):,} of {found.clients:,}",
+            f"{round(found.hurt_proved * found.clients):,} of {found.clients:,}" + (" so far" if found.so_far else ""),
             percent(found.hurt_expected) + (f" [{between}]" if between else ""),
             fixed(-worst, sign=True) if known(worst) else DASH,
             f"{percent(found.naive)} ({percent(tied)})" if known(tied) else DASH,
         ])  # fmt: skip
     return ReportTable(heads, rows) if rows else None
+
+
+def _so_far(story: Story) -> str:
+    """What "so far" means where it stands in the table."""
+    some = any(method.harm and method.harm.so_far for method in story.methods.values())
+    return "; so far: the method or local still improves, so nothing is proved yet" if some else ""
 
 
 def margin(story: Story) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from apiece.evaluate import Interval
 from apiece.experiment.record import Diverged, Harm, MethodRecord, Record
+from apiece.report.convergence import convergence, so_far
 from apiece.report.metric_columns import OWN, POOLED, MetricColumn, columns_of
 
 WHAT = {
@@ -145,7 +146,7 @@ def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> lis
             "hurt: share of clients worse off than alone by more than 1 point, expected (and proved).",
         ]
     lines.append(f"{unit} sent: up and down, all clients together.")
-    return lines + [f"note: {note}" for note in record.notes]
+    return lines + so_far(record) + convergence(record) + [f"note: {note}" for note in record.notes]
 
 
 def methods_table(rows: list[dict[str, Any]], model: str) -> Group:

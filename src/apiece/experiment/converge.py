@@ -1,0 +1,89 @@
+"""What more rounds or other settings might change: has a method come to rest, was its setting at the edge of what was
+tried, did single clients diverge?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from apiece.evaluate import Trend, per_client, trend_of, trend_of_seeds
+from apiece.evaluate.convergence import State
+from apiece.experiment.build import Arena
+from apiece.experiment.judge import Outcome
+from apiece.experiment.record import Convergence, Edge
+from apiece.experiment.spec_tables import TrainSpec
+from apiece.experiment.train import Curve
+
+NAMED = 3  # clients that diverged; of the others the number
+TRIED = 3  # values of an option, of which the lowest or highest is an edge: of two, one always is
+
+
+def convergence_of(
+    place: Arena, by_seed: Mapping[int, Outcome], tried: Sequence[Mapping[str, Any]], chosen: int, plan: TrainSpec
+) -> Convergence:
+    """What a method's curves, its tuning trials and its clients say together."""
+    curves = {seed: outcome.curve for seed, outcome in by_seed.items()}
+    # A run that [train.stop] ended has rested by that rule, and is judged at its best round.
+    going = {seed: curve for seed, curve in curves.items() if plan.stop is None or _rounds(curve) >= plan.rounds}
+    states: dict[int, State] = dict.fromkeys(curves, "resting")
+    states |= {seed: trend_of_curve(curve).state for seed, curve in going.items()}
+    trend = trend_of_seeds([_points(curve) for curve in (going or curves).values()])
+    lost = diverged_clients(place, by_seed.values())
+    return Convergence(
+        state=trend.state if going else "resting",
+        by_seed=states,
+        rounds=max(map(_rounds, curves.values())),
+        looks=trend.looks,
+        change=trend.change,
+        gain=trend.gain,
+        loss=trend.loss,
+        edges=edges(tried, chosen),
+        diverged=lost[:NAMED],
+        diverged_count=len(lost),
+    )
+
+
+def trend_of_curve(curve: Curve) -> Trend:
+    """The trend of one run's validation loss.
+
+    >>> trend_of_curve([{"round": r, "validation_loss": 0.98**r} for r in range(5, 101, 5)]).state
+    'improving'
+    """
+    return trend_of(*_points(curve))
+
+
+def edges(tried: Sequence[Mapping[str, Any]], chosen: int) -> list[Edge]:
+    """The options whose chosen value is the lowest or the highest of those tried: a better one may lie beyond.
+
+    >>> edges([{"options": {"lr": lr}} for lr in (0.1, 1.0, 3.0)], chosen=2)
+    [Edge(option='lr', value=3.0, end='highest')]
+    """
+    found = []
+    for option, value in tried[chosen]["options"].items():
+        values = [one["options"][option] for one in tried]
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+        if not numbers or len(set(values)) < TRIED or min(values) < value < max(values):
+            continue
+        found.append(Edge(option=option, value=value, end="lowest" if value == min(values) else "highest"))
+    return found
+
+
+def diverged_clients(place: Arena, outcomes: Any) -> list[str]:
+    """Training clients whose model gives no finite loss on their test examples, with any seed, while others' do."""
+    lost: dict[str, None] = {}
+    for outcome in outcomes:
+        losses, offsets = outcome.scores("test", "loss")
+        old = (outcome.judged < place.population) & (np.diff(offsets) > 0)
+        broken = ~np.isfinite(per_client(losses, offsets))[old]
+        if not broken.all():
+            lost |= dict.fromkeys(place.ids[outcome.judged[old][broken]].tolist())
+    return list(lost)
+
+
+def _points(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+    column = lambda name: np.array([point[name] for point in curve], np.float64)
+    return column("round"), column("validation_loss")
+
+
+def _rounds(curve: Curve) -> int:
+    return int(curve[-1]["round"]) if curve else 0

@@ -1,0 +1,117 @@
+"""Whether the methods of a run have come to rest, in words: what more rounds or other settings might change."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from apiece.experiment.extend import ENDLESS
+from apiece.experiment.record import Convergence, Record
+from apiece.report.numbers import counted, listed, number, percent
+
+NAMED = 8  # methods that a sentence lists
+
+
+def convergence(record: Record, run: str = "RUN") -> list[str]:
+    """What is to be said of a record; `run` is what its folder is called in a command."""
+    found = {name: method.convergence for name, method in record.methods.items() if method.convergence}
+    told = [
+        _tested(record),
+        _improving({name: mine for name, mine in found.items() if mine.improves}, record.spec, run),
+        _rising([name for name, mine in found.items() if mine.state == "rising"]),
+        _unknown({name: mine for name, mine in found.items() if mine.state == "unknown"}, len(found)),
+        _edges(found),
+        *(_diverged(name, mine) for name, mine in found.items() if mine.diverged),
+    ]
+    return [sentence for sentence in told if sentence]
+
+
+def so_far(record: Record) -> list[str]:
+    """Which verdicts of the table wait for methods that still improve, in short."""
+    behind = [name for name, gap in record.ranking.behind.items() if gap.so_far]
+    hurt = [name for name, method in record.methods.items() if method.harm and method.harm.so_far]
+    told = [f"{record.ranking.order[0]} is ahead so far: {still_improving(behind)}, and may catch up."] * bool(behind)
+    alone = "local still improves" if record.methods.get("local") and record.methods["local"].improves else ""
+    why = alone or still_improving(hurt)
+    return told + [f"Whom it hurts is so far only, and nothing is proved: {why}."] * bool(hurt)
+
+
+def _improving(found: dict[str, Convergence], spec: dict[str, Any], run: str) -> str:
+    if not found:
+        return ""
+    names = list(found)[:NAMED]
+    more = [f"{len(found) - NAMED} more"] if len(found) > NAMED else []
+    gains = listed([percent(found[name].gain / found[name].loss) for name in names])
+    whose, order = ("its", "") if len(found) == 1 else ("their", ", in this order")
+    twice = 2 * spec["train"]["rounds"]
+    return (f"Still improving: {listed(names + more)}. As many rounds again are expected to lower {whose} validation "
+            f"loss by {gains}{order}. {_go_on(spec['train'], twice, run)}")  # fmt: skip
+
+
+def _tested(record: Record) -> str:
+    """That a run was continued when its test results were known."""
+    if not record.tested:
+        return ""
+    before = listed([f"{rounds:,}" for rounds in record.tested])
+    return (f"The test was seen before, after {before} rounds: whoever went on because of what it said chose by test "
+            f"data. Settings are those that tuning chose with {record.tested[0]:,} rounds.")  # fmt: skip
+
+
+def _go_on(train: dict[str, Any], rounds: int, run: str) -> str:
+    """How to get more rounds: the same run longer, or another one where the end was part of the plan."""
+    ends = train.get("schedule", "constant") not in ENDLESS or train.get("stop") is not None
+    if ends:
+        return f"Its step sizes or its stopping were planned for these rounds: start a new run with --rounds {rounds}."
+    return f"Go on: apiece resume {run} --rounds {rounds}"
+
+
+def _rising(names: list[str]) -> str:
+    if not names:
+        return ""
+    return (f"Getting worse: the validation loss of {listed(names)} grows over the last quarter of the rounds. A table "
+            "[train.stop] in the spec keeps the best round; fewer rounds or smaller steps may do, too.")  # fmt: skip
+
+
+def _unknown(found: dict[str, Convergence], methods: int) -> str:
+    if not found:
+        return ""
+    whose = "the methods have" if len(found) == methods > 1 else f"{listed(list(found))} {_has(found)}"
+    few = [mine for mine in found.values() if mine.looks < 4]
+    if few:
+        return (f"Too few looks to tell whether {whose} come to rest: {few[0].looks} at validation in the last quarter "
+                f"of {counted(few[0].rounds, 'round')}, and four are needed: --evaluate-every "
+                f"{max(1, few[0].rounds // 20)}, or more rounds.")  # fmt: skip
+    return (f"Too much noise to tell whether {whose} come to rest: validation moves up and down by more than it could "
+            "fall. Smaller steps, larger batches or more rounds may show it.")  # fmt: skip
+
+
+def _edges(found: dict[str, Convergence]) -> str:
+    at = [(name, edge) for name, mine in found.items() for edge in mine.edges]
+    if not at:
+        return ""
+    each = [f"{name}.{edge.option} = {number(edge.value, 4)} ({edge.end})" for name, edge in at]
+    more = [f"{len(each) - NAMED} more"] if len(each) > NAMED else []
+    name, edge = at[0]
+    ends = (edge.value / 10, edge.value) if edge.end == "lowest" else (edge.value, 10 * edge.value)
+    beyond = f"{name}.{edge.option} = {{range = [{ends[0]:.3g}, {ends[1]:.3g}]}}"
+    return (f"Chosen at the edge of what was tried: {listed(each[:NAMED] + more)}. A better value may lie beyond it: "
+            f"methods.{beyond} in the spec looks there.")  # fmt: skip
+
+
+def _diverged(name: str, found: Convergence) -> str:
+    rest = found.diverged_count - len(found.diverged)
+    who = listed([f"'{client}'" for client in found.diverged] + ([f"{rest:,} more"] if rest else []))
+    many = "the models of clients" if found.diverged_count > 1 else "the model of client"
+    return f"{name}: {many} {who} diverged, while the others' did not; a smaller lr may help."
+
+
+def still_improving(names: Iterable[str]) -> str:
+    """Who still improves, in a sentence.
+
+    >>> still_improving(["local"]), still_improving(["local", "ditto"])
+    ('local still improves', 'local and ditto still improve')
+    """
+    who = list(names)
+    return f"{listed(who)} still {'improves' if len(who) == 1 else 'improve'}"
+
+
+def _has(names: Iterable[Any]) -> str:
+    return "has" if len(list(names)) == 1 else "have"
