@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiece.errors import UserError
-from apiece.report import write_picture
+from apiece.report import write_picture, write_report
 from apiece.report.curves import Curve, curves_svg
+from apiece.report.figure import Figure, Line, Panel, checked, scales
 from apiece.report.gains import Strip, gains_svg
+from apiece.report.panel import panel_svg
+from apiece.report.pictures import curve_pictures, sizes_picture
 from apiece.report.sizes import Series, sizes_svg
-from apiece.report.svg import axis_over, tag
+from apiece.report.story import read_story
+from apiece.report.svg import axis_over, dot, key, look, tag
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -96,3 +100,71 @@ def test_logarithmic_ticks_lie_on_the_axis_and_are_few(low, times):
 @given(st.text())
 def test_any_text_makes_well_formed_markup(text):
     ElementTree.fromstring(tag("text", text, data_name=text))
+
+
+def heights(svg: str) -> list[float]:
+    """Of every polyline the pixels from its highest to its lowest point."""
+    lines = [
+        [float(pair.split(",")[1]) for pair in one.split()] for one in re.findall(r'<polyline points="([^"]*)', svg)
+    ]
+    return [max(line) - min(line) for line in lines]
+
+
+def curve_of(name: str, loss: np.ndarray, style: int) -> Curve:
+    return Curve(name, np.arange(1.0, len(loss) + 1), loss, 0.9 * loss, 1.1 * loss, 0 * loss, style)
+
+
+@pytest.mark.parametrize("last", [1e13, np.nan], ids=["huge", "not a number"])
+def test_a_diverged_curve_leaves_at_the_edge_and_does_not_squeeze_the_others(last):
+    good = [curve_of(f"good{k}", 2.0 * 0.8 ** np.arange(10) + 0.1 * k, k) for k in range(2)]
+    bad = curve_of("bad", np.append(2.0 * 20.0 ** np.arange(9), last), 2)
+    svg = curves_svg("a", [*good, bad], "rounds", "loss")
+    ElementTree.fromstring(svg)
+    assert min(heights(svg)[:2]) > 80
+    assert "outside: bad, to " in svg and "bad goes on" in svg
+    assert "outside" not in curves_svg("a", good, "rounds", "loss")
+
+
+def test_the_caption_names_the_curve_that_leaves_the_axis(tmp_path):
+    fake_run(tmp_path)
+    story = read_story(tmp_path)
+    rounds = story.progress["ditto"]
+    worse = rounds._replace(mean=rounds.mean * 1e9, least=rounds.least * 1e9, largest=rounds.largest * 1e9)
+    first, _ = curve_pictures(story._replace(progress=story.progress | {"ditto": worse}))
+    assert "Too far out for the axis, an arrow at its edge: ditto, to " in first.caption
+
+
+def test_a_diverged_row_does_not_squeeze_the_gains_of_the_others():
+    rows = [Strip(name, np.linspace(-5, 5, 20), str) for name in "ab"] + [Strip("c", np.linspace(-1e9, -1e7, 20), str)]
+    svg = gains_svg(rows)
+    assert np.ptp(circles(svg)) > 300 and len(circles(svg)) == 40
+    assert "20 clients farther out" in svg
+
+
+def test_a_client_far_out_does_not_squeeze_the_picture_of_sizes():
+    sizes = np.arange(10.0, 50.0)
+    score = np.where(sizes == 20, 1e8, sizes / 50)
+    svg = sizes_svg(Series("a", sizes, score, str), None, "examples", "error")
+    inside = [float(y) for y in re.findall(r'<circle cx="[-\d.]+" cy="([-\d.]+)" r="3.5"', svg)]
+    assert np.ptp([y for y in inside if y > 0]) > 150 and "outside: a, to 100,000,000" in svg
+
+
+def test_a_diverged_line_does_not_squeeze_a_panel():
+    x = np.array([1.0, 2.0, 3.0])
+    lines = [Line("a", x, x), Line("b", x, 2 * x), Line("c", x, 1e9 * x)]
+    (panel,) = checked(Figure("", "", [Panel("", "x", "y", lines)])).panels
+    svg = panel_svg("p", panel)
+    assert heights(svg)[1] > 100 and "outside: c, to " in svg
+    assert scales(panel, (0.0, 1.0), (0.0, 1.0))[1].high < 10
+
+
+def test_twenty_methods_are_told_apart_and_keep_their_looks(tmp_path):
+    assert len({look(style) for style in range(20)}) == len({dot(style, 0.0, 0.0) for style in range(20)}) == 20
+    names = ("local", *(f"m{k}" for k in range(8)))
+    fake_run(tmp_path, methods=names, seeds=1, clients=6)
+    html = write_report(tmp_path).read_text(encoding="utf-8")
+    for style, name in enumerate(names):
+        assert f'<th scope="row">{key(style)}{name}</th>' in html and look(style)[0] in key(style)
+    best = sizes_picture(read_story(tmp_path)).svg
+    first = re.search(r'<circle cx="24"[^>]*fill="(#\w+)"[^>]*></circle><text[^>]*>(\w+)<', best)
+    assert first[1] == look(names.index(first[2]))[0]

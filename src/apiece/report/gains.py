@@ -8,6 +8,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from apiece.report.numbers import counted, fixed, number
+from apiece.report.outside import farthest, within
 from apiece.report.svg import INK, SOFT, Axis, label, line, picture, shortened, tag, thinned
 
 BETTER, WORSE, EQUAL = "#0072B2", "#C04C00", "#767676"  # blue and orange, dark enough to be read as text
@@ -31,7 +32,9 @@ def gains_svg(strips: Sequence[Strip], *, points: str = "points", standalone: bo
     """
     width, left, right, row, top = 540.0, 10.0, 10.0, 74.0, 8.0
     height = top + row * len(strips) + 50
-    every = np.concatenate([s.values[np.isfinite(s.values)] for s in strips] or [np.zeros(0)])
+    finite = [s.values[np.isfinite(s.values)] for s in strips]
+    limit = farthest([np.quantile(values, [0.05, 0.95]) for values in finite if values.size])
+    every = within(np.concatenate([*finite, np.zeros(0)]), limit)
     x = _around_zero(every, left + 10, width - right - 10)
     floor = top + row * len(strips)
     parts = [line(at, top + 4, at, floor) for at in x(x.ticks())]

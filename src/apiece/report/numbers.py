@@ -6,6 +6,7 @@ from typing import Any
 from apiece.evaluate import Interval
 
 DASH = "–"
+READ = 5  # significant digits of a number that a person reads, however narrow its interval is
 
 
 def known(value: Any) -> bool:
@@ -51,28 +52,40 @@ def fixed(value: Any, places: int = 1, sign: bool = False) -> str:
 def places_for(half_width: Any, value: Any) -> int:
     """Places after the point that show two digits of the half width, or four of the value if there is none.
 
-    >>> places_for(0.0123, 5.0), places_for(None, 0.5), places_for(120.0, 5000.0)
-    (3, 4, 0)
+    No more than five digits of the value, which is what a person reads.
+
+    >>> places_for(0.0123, 5.0), places_for(None, 0.5), places_for(120.0, 5000.0), places_for(0.000018, 340.440886)
+    (3, 4, 0, 2)
     """
     wide = known(half_width) and half_width > 0
     size, digits = (half_width, 2) if wide else (value, 4)
     if not known(size) or size == 0:
         return 3
-    return min(8, max(0, digits - 1 - math.floor(math.log10(abs(size)))))
+    places = digits - 1 - math.floor(math.log10(abs(size)))
+    most = READ - 1 - math.floor(math.log10(abs(value))) if known(value) and value else 8
+    return max(0, min(places, most, 8))
 
 
-def plus_minus(interval: Interval | None, factor: float = 1.0, places: int | None = None, sign: bool = False) -> str:
-    """A mean over seeds with the half width of its interval, if it has one.
+def plus_minus(
+    interval: Interval | None, factor: float = 1.0, places: int | None = None, sign: bool = False, brief: bool = False
+) -> str:
+    """A mean over seeds with the half width of its interval, if it has one; `brief` where there is little room.
 
     >>> plus_minus(Interval(0.964, 0.9551, 0.9729, 0.0089), 100, 1), plus_minus(Interval(0.5, *[math.nan] * 3), 100, 1)
     ('96.4 ± 0.9', '50.0')
+    >>> wide = Interval(72.2, 37.0, 107.4, 35.2)
+    >>> plus_minus(wide, places=1), plus_minus(wide, places=1, brief=True)
+    ('72.2 ± 35.2', '72.2 ±35')
     """
     if interval is None or not known(interval.mean):
         return DASH
     mean, half = factor * interval.mean, factor * interval.half_width
-    places = places_for(half, mean) if places is None else places
-    text = fixed(mean, places, sign)
-    return f"{text} ± {fixed(half, places)}" if known(half) else text
+    if places is None and 0 < abs(mean) < 1e-4:  # too many zeros to count
+        text, around = number(mean, sign=sign), number(half, 2)
+    else:
+        places = places_for(half, mean) if places is None else places
+        text, around = fixed(mean, places, sign), fixed(half, 0 if brief and half >= 10 else places)
+    return text + (f" ±{around}" if brief else f" ± {around}") * known(half)
 
 
 def percent(share: Any, places: int = 0) -> str:

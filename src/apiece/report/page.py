@@ -14,7 +14,7 @@ from apiece.report.newcomers import newcomers_picture, newcomers_table
 from apiece.report.numbers import counted
 from apiece.report.pictures import gains_picture, pictures
 from apiece.report.story import Story, read_story
-from apiece.report.svg import clean
+from apiece.report.svg import clean, key
 from apiece.report.task_metrics import task_table
 
 TEMPLATES = jinja2.Environment(
@@ -75,6 +75,7 @@ def render(story: Story) -> str:
         ],
         command_folder=shlex.quote(story.name),
         findings=findings(story),
+        keys={name: key(style) for style, name in enumerate(story.methods)},
         pictures=pictures(story) | {"newcomers": newcomers_picture(story)},
         results=tables.results(story),
         of_task=task_table(story),

@@ -6,9 +6,10 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from apiece.report.figure import Line, Panel, scales, shown
+from apiece.report.figure import Line, Panel, lines_outside, scales, shown
 from apiece.report.numbers import number
-from apiece.report.svg import SOFT, Axis, frame, hollow, label, legend_of, line, look, picture, points, tag
+from apiece.report.outside import edge_marks, held, pieces
+from apiece.report.svg import SOFT, Axis, dot, frame, label, legend_of, line, look, picture, points, tag
 
 WIDTH, ROOM = 520.0, 24.0  # of a panel; of its title
 
@@ -42,6 +43,8 @@ def panel_svg(name: str, panel: Panel) -> Markup:
     parts = [label(panel.title, 10, 16, 14, font_weight="bold")] if panel.title else []
     parts += [*legend, *frame(x, y, panel.x_label, panel.y_label)]
     parts += [tag("g", *_drawn(li, x, y), data_line=at) for at, li in enumerate(panel.lines)]
+    seen = {li.name: (li.x[there], li.y[there]) for li in panel.lines for there in [shown(li, panel)]}
+    parts += edge_marks(lines_outside(panel), seen, x, y)
     parts.append(line(0, y.start, 0, y.end, SOFT, data_cursor="", visibility="hidden"))
     about = "; ".join(f"{li.name} from {number(_end(li.y, 0))} to {number(_end(li.y, -1))}" for li in panel.lines)
     return picture(name, WIDTH, height, panel.title or f"{panel.y_label} against {panel.x_label}", about, parts)
@@ -49,11 +52,11 @@ def panel_svg(name: str, panel: Panel) -> Markup:
 
 def _drawn(li: Line, x: Axis, y: Axis) -> list[Markup]:
     there = shown(li, Panel("", "", "", [], x.log, y.log))
-    at, value = x(li.x[there]), y(li.y[there])
+    at, value = x(li.x[there]), held(y, li.y[there])
     colour, dash = look(li.style or 0)
     parts: list[Markup] = []
     if li.low is not None and li.high is not None:
-        low, high = y(li.low[there]), y(li.high[there])
+        low, high = held(y, li.low[there]), held(y, li.high[there])
         if li.kind == "dots":
             ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
             parts += [line(a, b, a, c, colour, stroke_width=1.4) for a, b, c in ends]
@@ -62,10 +65,11 @@ def _drawn(li: Line, x: Axis, y: Axis) -> list[Markup]:
             parts.append(tag("polygon", points=points(edge), fill=colour, fill_opacity=0.13))
     pairs = list(zip(at.tolist(), value.tolist(), strict=True))
     if li.kind == "dots":
-        fill = "none" if hollow(li.style or 0) else colour
-        return parts + [tag("circle", cx=a, cy=b, r=3.6, fill=fill, stroke=colour) for a, b in pairs]
+        inside = (li.y[there] >= y.low) & (li.y[there] <= y.high)
+        return parts + [dot(li.style or 0, a, b) for (a, b), seen in zip(pairs, inside, strict=True) if seen]
     style = {"fill": "none", "stroke": colour, "stroke_width": 2.2, "stroke_dasharray": dash or "none"}
-    return [*parts, tag("polyline", points=points(pairs), **style)]
+    runs = pieces(y, li.y[there])
+    return parts + [tag("polyline", points=points(pairs[at] for at in run), **style) for run in runs]
 
 
 def _end(values: NDArray, at: int) -> float | None:

@@ -8,9 +8,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from apiece.experiment.tables import ClientMeans
-from apiece.report.curves import Curve, curves_svg
+from apiece.report.curves import Curve, curves_svg, outside
 from apiece.report.gains import DOTS, Strip, gains_svg
 from apiece.report.numbers import counted, fixed, number
+from apiece.report.outside import in_words
 from apiece.report.sizes import Series, sizes_svg
 from apiece.report.story import Story
 from apiece.report.svg import shortened
@@ -78,6 +79,8 @@ def curve_pictures(story: Story) -> list[Picture]:
         caption += f" Only a sample of the clients was looked at; whiskers: standard errors, up to {number(error, 2)}."
     gone = [curve.method for curve in rounds if not np.isfinite(curve.mean).all()]
     caption += f" A line ends where a seed diverged ({', '.join(gone)})." if gone else ""
+    far = in_words(outside(rounds))
+    caption += f" Too far out for the axis, an arrow at its edge: {far.partition(': ')[2]}." if far else ""
     still = [curve.method for curve in sent if not curve.x.any()]
     names = " and ".join(still) + (" sends" if len(still) == 1 else " send")
     other = "The same losses against what was sent, up and down, by all clients together."
@@ -125,7 +128,8 @@ def _series(story: Story, name: str) -> Series:
     old = np.flatnonzero(~clients.new)
     write = lambda v: f"{name} {fixed(metric.factor * v)} {metric.unit}" if metric.higher else f"{name} {number(v)}"
     hint = lambda i: _hint(clients, int(old[i]), write(clients.score[old[i]]))
-    return Series(name, clients.train[old], metric.factor * clients.score[old], hint)
+    style = list(story.methods).index(name)
+    return Series(name, clients.train[old], metric.factor * clients.score[old], hint, style)
 
 
 def pictures(story: Story) -> dict[str, Any]:

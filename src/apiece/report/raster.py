@@ -7,8 +7,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
-from apiece.report.svg import GRID, INK, SOFT, Axis, hollow, look, tick
+from apiece.report.figure import Figure, Line, Panel, checked, lines_outside, scales, shown
+from apiece.report.outside import in_words
+from apiece.report.svg import GRID, INK, SOFT, Axis, hollow, look, square, tick
 
 
 def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
@@ -38,6 +39,8 @@ def _panel(axes: Any, panel: Panel) -> None:
     axes.set_ylim(y.low, y.high)
     for li in panel.lines:
         _line(axes, li, panel)
+    if far := lines_outside(panel):
+        axes.text(1.0, 0.98, in_words(far, 42), transform=axes.transAxes, ha="right", va="top", color=SOFT, fontsize=8)
     axes.set_xlabel(panel.x_label, color=SOFT)
     axes.set_ylabel(panel.y_label, color=SOFT)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
@@ -71,7 +74,15 @@ def _line(axes: Any, li: Line, panel: Panel) -> None:
         if around is not None:
             axes.vlines(x, *around, color=colour, linewidth=1.2)
         inside = "white" if hollow(li.style or 0) else colour
-        axes.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=4.5, label=li.name)
+        axes.plot(
+            x,
+            y,
+            "s" if square(li.style or 0) else "o",
+            color=colour,
+            markerfacecolor=inside,
+            markersize=4.5,
+            label=li.name,
+        )
         return
     style: Any = "-" if not dash else (0, [float(part) / 2 for part in dash.split()])
     axes.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=li.name)

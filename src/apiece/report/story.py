@@ -7,26 +7,7 @@ from apiece.evaluate import Interval
 from apiece.experiment.folder import RunFolder, read_record
 from apiece.experiment.record import MethodRecord, Record
 from apiece.experiment.tables import ClientMeans, Progress, means_of_clients, progress_of_methods, read_table
-
-
-class Metric(NamedTuple):
-    """The test score of a task: how it is called, its unit, what to multiply it with, which way is better."""
-
-    key: str
-    label: str
-    unit: str
-    factor: float
-    higher: bool
-    places: int | None  # after the point; None: as the interval demands
-
-
-# What a task's score is called, its unit, what to multiply it with, and places after the point.
-WORDS = {
-    "classification": ("accuracy", "%", 100.0, 1),
-    "next_character": ("accuracy", "%", 100.0, 1),
-    "regression": ("mean squared error", "", 1.0, None),
-    "custom": ("loss", "", 1.0, None),
-}
+from apiece.report.score import Metric, metric_of
 
 
 class Story(NamedTuple):
@@ -40,12 +21,7 @@ class Story(NamedTuple):
     @property
     def metric(self) -> Metric:
         """The score that the report is about."""
-        ranking = self.record.ranking
-        own = (ranking.metric, "", 1.0, None)  # an objective's own error
-        label, unit, factor, places = (
-            WORDS[self.record.federation.task] if ranking.metric in ("accuracy", "error") else own
-        )
-        return Metric(ranking.metric, label, unit, factor, ranking.higher, places)
+        return metric_of(self.record)
 
     @property
     def methods(self) -> dict[str, MethodRecord]:

@@ -198,9 +198,11 @@ def legend_of(
         if at + room > width and at > 10:
             at, top = 10.0, top + 20
         colour, dash = look(style)
-        if dots or (filled and filled[k]):
-            fill = "none" if (hollow(style) if filled else style) else colour
+        if dots:
+            fill = "none" if k else colour
             parts.append(tag("circle", cx=at + 14, cy=top - 4, r=4.5, fill=fill, stroke=colour, stroke_width=1.5))
+        elif filled and filled[k]:
+            parts.append(dot(style, at + 14, top - 4, 4.5, stroke_width=1.5))
         else:
             parts.append(line(at, top - 4, at + 28, top - 4, colour, stroke_width=2.6, stroke_dasharray=dash or "none"))
         parts.append(label(name, at + 34, top, 13))
@@ -209,13 +211,50 @@ def legend_of(
 
 
 def look(style: int) -> tuple[str, str]:
-    """Colour and dash: both change from one method to the next, so that neither is needed."""
+    """Colour and dash: both change from one method to the next, so that neither is needed; 28 pairs differ.
+
+    >>> len({look(style) for style in range(28)})
+    28
+    """
     return COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)]
 
 
 def hollow(style: int) -> bool:
-    """Whether dots are circles: once all colours are used, and begin again."""
-    return style >= len(COLOURS)
+    """Whether dots are hollow: every other time that all colours are used, and begin again."""
+    return style // len(COLOURS) % 2 == 1
+
+
+def square(style: int) -> bool:
+    """Whether dots are squares: once all colours are used, full and hollow."""
+    return style // (2 * len(COLOURS)) % 2 == 1
+
+
+def dot(style: int, x: float, y: float, r: float = 3.6, **attributes: Any) -> Markup:
+    """A measurement: round or square, full or hollow, in its colour; 28 differ.
+
+    >>> len({dot(style, 0.0, 0.0) for style in range(28)})
+    28
+    """
+    colour = look(style)[0]
+    paint = {"fill": "none" if hollow(style) else colour, "stroke": colour, **attributes}
+    if square(style):
+        return tag("rect", x=x - 0.9 * r, y=y - 0.9 * r, width=1.8 * r, height=1.8 * r, **paint)
+    return tag("circle", cx=x, cy=y, r=r, **paint)
+
+
+def key(style: int) -> Markup:
+    """A piece of a method's line, to stand before its name in a table.
+
+    >>> key(1)
+    Markup('<span class="key" style="background:repeating-linear-gradient(90deg,#D55E00 0 7px,#fff0 7px 10px)"></span>')
+    """
+    colour, dash = look(style)
+    stops, at = [], 0
+    for k, length in enumerate(map(int, dash.split())):
+        stops.append(f"{'#fff0' if k % 2 else colour} {at or 0}{'px' * bool(at)} {at + length}px")
+        at += length
+    paint = f"repeating-linear-gradient(90deg,{','.join(stops)})" if stops else colour
+    return tag("span", **{"class": "key", "style": f"background:{paint}"})
 
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:

@@ -1,7 +1,6 @@
 """A comparison as a table for a terminal of 80 columns, and what to say below it."""
 
 from collections.abc import Sequence
-from math import isnan
 from typing import Any
 
 from rich import box
@@ -12,63 +11,56 @@ from rich.text import Text
 from apiece.evaluate import Interval
 from apiece.experiment.record import Diverged, Harm, MethodRecord, Record
 from apiece.report.convergence import convergence, so_far
-from apiece.report.metric_columns import OWN, POOLED, MetricColumn, columns_of
+from apiece.report.fitted import FittedTable
+from apiece.report.metric_columns import OWN, POOLED, columns_of
+from apiece.report.numbers import fixed, number, plus_minus
+from apiece.report.score import Metric, metric_of
 
-WHAT = {
-    "classification": "accuracy in %",
-    "next_character": "accuracy in %, character by character,",
-    "regression": "mean squared error",
-    "custom": "loss",
-}
 COLUMNS = 4  # of metrics beside the score: there is room for so many
 
 
 def comparison(record: Record) -> Group:
     """The table of methods, best first by weighted test result, with what the numbers mean."""
-    percent, metric = record.ranking.higher, record.ranking.metric
+    metric = metric_of(record)
     methods = {name: record.methods[name] for name in record.ranking.order}
     new = any("new_clients" in method.summary for method in methods.values())
     beside_local = any(method.hurt for method in methods.values())
     titles = ["method", "test", "worst\ntenth"]
     titles += ["new\nclients"] * new + ["gain over\nlocal", "hurt %\n(proved)"] * beside_local
     unit, size = _unit(max(map(_sent, methods.values())))
-    table = _table([*titles, f"{unit}\nsent"], left=1, tight=max(map(len, methods)) > 10)
+    rows = []
     for name, found in methods.items():
-        cell = lambda part, what, found=found: _with_interval(found.statistic(part, metric, what), percent)
+        cell = lambda part, what, found=found: _score(found.statistic(part, metric.key, what), metric)
         row = [name, cell("test", "mean_weighted"), cell("test", "worst10")]
         row += [cell("new_clients", "mean_weighted") if "new_clients" in found.summary else ""] * new
         row += [*_hurt(found.hurt)] * beside_local
-        table.add_row(*row, f"{_sent(found) / size:.1f}")
-    legend = _legend(record, percent, beside_local, unit)
-    more = [_of_task(record), _newcomers(methods, percent)]
+        rows.append([*row, f"{_sent(found) / size:.1f}"])
+    legend = _legend(record, metric, beside_local, unit)
+    more = [_of_task(record), _newcomers(methods, metric.higher)]
     below = [part for one in more if one is not None for part in (Text(), *one)]
-    return Group(table, Text("\n".join(["", *legend]), style="dim"), *below)
+    return Group(FittedTable([*titles, f"{unit}\nsent"], rows), Text("\n".join(["", *legend]), style="dim"), *below)
 
 
-def _of_task(record: Record) -> tuple[Table, Text] | None:
+def _of_task(record: Record) -> tuple[FittedTable, Text] | None:
     """AUC and false accepts of two classes, RMSE and R2 of a regression, metrics of one's own; None without any."""
     shown = [column for column in columns_of(record) if column.brief]
     if not shown:
         return None
     shown, rest = shown[:COLUMNS], shown[COLUMNS:]
-    tight = max(map(len, record.methods)) > 10
-    table = _table(["method", *(column.brief for column in shown)], left=1, tight=tight)
+    rows = []
     for name in record.ranking.order:
         cells = [(column.find(record.methods[name]), column) for column in shown]
-        table.add_row(name, *("" if found is None else _metric(found, column) for found, column in cells))
+        write = lambda found, column: plus_minus(found, column.factor, column.places, brief=True)
+        rows.append([name, *("" if found is None else write(found, column) for found, column in cells)])
     own = ", ".join(column.head for column in shown if column.statistic is not None)
     told = [POOLED] * any(column.statistic is None for column in shown)
     told += [column.aside for column in shown if column.aside]
     told += [f"{own}: {OWN}, weighted mean"] * bool(own) + ["more are in the report"] * bool(rest)
+    table = FittedTable(["method", *(column.brief for column in shown)], rows)
     return table, Text("\n" + "; ".join(told) + ".", style="dim")
 
 
-def _metric(found: Interval, column: MetricColumn) -> str:
-    digits = 3 if column.places is None else column.places
-    return f"{column.factor * found.mean:.{digits}f}{_half(found, column.factor, digits)}"
-
-
-def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[Table, Text] | None:
+def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[FittedTable, Text] | None:
     """New clients by how many of their examples they use; without intervals, which are in the report."""
     found = {name: mine for name, method in methods.items() if (mine := method.newcomers)}
     if not found:
@@ -77,10 +69,9 @@ def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[Table, 
     every = range(len(first.examples))
     room = 7 if percent else 6
     kept = every if len(every) <= room else [*every[: room - 1], every[-1]]
-    table = _table(["method", *(f"{first.examples[at]}" for at in kept)], left=1, tight=max(map(len, found)) > 10)
-    bare = lambda mean: "–" if isnan(mean) else f"{100 * mean:.1f}" if percent else f"{mean:.4g}"
-    for name, mine in found.items():
-        table.add_row(name, *(bare(mine.scores[at].mean) for at in kept))
+    bare = lambda mean: fixed(100 * mean) if percent else number(mean, 4)
+    rows = [[name, *(bare(mine.scores[at].mean) for at in kept)] for name, mine in found.items()]
+    table = FittedTable(["method", *(f"{first.examples[at]}" for at in kept)], rows)
     many = f"{first.clients} new client{'s' if first.clients != 1 else ''}"
     told = f"{many} by how many training examples each may use; intervals over seeds are in the report."
     return table, Text("\n" + told, style="dim")
@@ -103,16 +94,8 @@ def _unit(count: float) -> tuple[str, float]:
     return "B", 1.0
 
 
-def _with_interval(found: Interval | None, percent: bool) -> str:
-    if found is None:
-        return "diverged"
-    factor, digits = (100, 1) if percent else (1, 3)
-    return f"{factor * found.mean:.{digits}f}{_half(found, factor, digits)}"
-
-
-def _half(found: Interval, factor: float, digits: int) -> str:
-    width = factor * found.half_width
-    return "" if isnan(width) else f" ±{width:.{0 if width >= 10 else digits}f}"
+def _score(found: Interval | None, metric: Metric) -> str:
+    return "diverged" if found is None else plus_minus(found, metric.factor, metric.places, brief=True)
 
 
 def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
@@ -122,22 +105,20 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
         return "diverged", ""
     gain = found.gain_over_local
     shares = f"{100 * found.hurt_expected:.0f} ({100 * found.hurt_proved:.0f})"
-    return f"{gain.mean:+.1f}{_half(gain, 1, 1)}", shares
+    return plus_minus(gain, 1, 1, sign=True, brief=True), shares
 
 
-def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> list[str]:
+def _legend(record: Record, metric: Metric, beside_local: bool, unit: str) -> list[str]:
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
-    metric = record.ranking.metric
-    what = WHAT[federation.task] if metric in ("accuracy", "error") else metric  # an objective's own error
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
     examples = federation.examples["test"]
-    one = f"; one is {100 / examples:.1g} points" if percent and examples else ""
+    one = f"; one is {100 / examples:.1g} points" if metric.higher and examples else ""
     lines = [
         f"{federation.clients} clients{aside}, {record.model}, {spec['train']['rounds']} rounds; {tuned}.",
-        f"test: {what} over all clients' {examples} test examples{one} ({over}).",
+        f"test: {metric.text} over all clients' {examples} test examples{one} ({over}).",
         "worst tenth: mean over the worst 10% of clients.",
     ]
     if beside_local:
@@ -151,31 +132,24 @@ def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> lis
 
 def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
     """The catalog: one line per method, what it sends and keeps for the given model."""
-    table = _table(["method", "what it is", "down", "up", "kept"], left=2)
-    for row in rows:
-        sizes = ["-" if row["unfit"] else _bytes(row[k]) for k in ("bytes_down", "bytes_up", "bytes_kept")]
-        table.add_row(row["name"], row["summary"], *sizes)
+    sizes = lambda row: ["-" if row["unfit"] else _bytes(row[k]) for k in ("bytes_down", "bytes_up", "bytes_kept")]
+    cells = [[row["name"], row["summary"], *sizes(row)] for row in rows]
     note = f"\nbytes per visit of one client, for {model}; options: apiece methods NAME"
     if any(row["unfit"] for row in rows):
         note += "\n-: does not fit this model or these labels"
-    return Group(table, Text(note, style="dim"))
+    return Group(FittedTable(["method", "what it is", "down", "up", "kept"], cells, left=2), Text(note, style="dim"))
 
 
-def options_table(head: str, rows: list[dict[str, Any]]) -> Table:
+def options_table(head: str, rows: list[dict[str, Any]]) -> FittedTable:
     """Data sources, or models: what each is, with its options."""
-    table = _table([head, "what it is; options"], left=2)
-    for row in rows:
-        options = ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "none"
-        table.add_row(row["name"], Text.assemble(row["summary"], ("\n" + options, "dim")))
-    return table
+    options = lambda row: ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "none"
+    cells = [[row["name"], Text.assemble(row["summary"], ("\n" + options(row), "dim"))] for row in rows]
+    return FittedTable([head, "what it is; options"], cells, left=2)
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), left: int = 1) -> Group:
     """Rows of text, the first `left` columns flush left, and what to say below them."""
-    table = _table(list(heads), left)
-    for row in rows:
-        table.add_row(*row)
-    return Group(table, Text("\n".join(["", *notes]), style="dim"))
+    return Group(FittedTable(heads, rows, left), Text("\n".join(["", *notes]), style="dim"))
 
 
 def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Group:
@@ -192,17 +166,6 @@ def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequenc
     return Group(table, Text("\n".join(["", *notes]), style="dim"))
 
 
-def _table(titles: list[str], left: int, tight: bool = False) -> Table:
-    """Columns with these titles, the first `left` ones flush left; only the first is never broken.
-
-    `tight`: less room between columns, for long names.
-    """
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False, collapse_padding=tight, pad_edge=not tight)
-    for at, title in enumerate(titles):
-        table.add_column(title, justify="left" if at < left else "right", no_wrap=at == 0 or at >= left)
-    return table
-
-
 def _bytes(count: float) -> str:
     unit, size = _unit(count)
     return f"{count / size:.{0 if unit == 'B' else 1}f} {unit}"
@@ -211,9 +174,10 @@ def _bytes(count: float) -> str:
 def method_text(row: dict[str, Any], searched: dict[str, tuple[float, float]]) -> Group:
     """One method: its text, and a table of its options with defaults and where tuning looks."""
     about, _, arguments = row["text"].partition("Args:")
-    table = _table(["option", "default", "tuned over"], left=3)
+    rows = []
     for option, default in row["options"].items():
         low, high = searched.get(option, (None, None))
-        table.add_row(option, "" if default is None else str(default), "" if low is None else f"{low:g} to {high:g}")
+        rows.append([option, "" if default is None else str(default), "" if low is None else f"{low:g} to {high:g}"])
+    table = FittedTable(["option", "default", "tuned over"], rows, left=3)
     notes = " ".join(arguments.split())
     return Group(Text(about.strip() + "\n"), table, Text("\n" + notes, style="dim"))
