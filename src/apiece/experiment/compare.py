@@ -16,6 +16,7 @@ from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.bench import Bench
+from apiece.experiment.best import at_its_best
 from apiece.experiment.check import check_spec, criterion
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
@@ -173,7 +174,8 @@ def _row(
     spec: Spec, row: Variant, place: setup.Arena, run: RunFolder, progress: "_Progress"
 ) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
     """A row of the comparison: what tuning tried, and the trial of every seed."""
-    bench = Bench(place, row.method, row.options, spec.train)
+    alone = CATALOG.find(row.method) is CATALOG["local"]
+    bench = Bench(place, row.method, row.options, at_its_best(spec.train) if alone else spec.train)
     tried = _tuned(spec, row, bench, run.tuning(row.name), progress)
     chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
