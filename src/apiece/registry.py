@@ -33,7 +33,7 @@ from apiece.own import import_thing
 # fmt: off
 __all__ = [
     "Registry", "Option", "Whole", "Number", "read_options", "check_options",
-    "StepSize", "Pull", "Tolerance", "Positive", "NotNegative", "Share", "TunedShare", "FromZero", "Passes",
+    "StepSize", "Pull", "Ridge", "Tolerance", "Positive", "NotNegative", "Share", "TunedShare", "FromZero", "Passes",
 ]
 # fmt: on
 
@@ -58,7 +58,7 @@ class Whole(NamedTuple):
 
 class Number(NamedTuple):
     """An option that is a number: above 0 or at least 0 (or any), and at most `most`, if that is said; `tuned`: where
-    tuning looks, on a logarithmic scale.
+    tuning looks, on a logarithmic scale; from 0: at 0 itself as well (`apiece.experiment.tune.spread`).
 
     >>> Number(above_zero=True).checked("lr", 0)
     Traceback (most recent call last):
@@ -83,6 +83,7 @@ class Number(NamedTuple):
 # What the options of methods are, by meaning: one range per idea, wherever it occurs. `Any`: a number may be traced.
 StepSize = Annotated[Any, Number(above_zero=True, tuned=(0.01, 3.0))]
 Pull = Annotated[Any, Number(tuned=(0.01, 10.0))]
+Ridge = Annotated[Any, Number(tuned=(0.0, 10.0))]
 Tolerance = Annotated[Any, Number(above_zero=True, tuned=(0.1, 10.0))]
 Share = Annotated[Any, Number(most=1)]
 TunedShare = Annotated[Any, Number(most=1, tuned=(0.1, 0.9))]

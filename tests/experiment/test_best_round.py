@@ -7,6 +7,7 @@ import pytest
 import apiece
 from apiece.data import digits
 from apiece.errors import UserError
+from apiece.evaluate import per_client
 from apiece.experiment.best import best_look
 from apiece.methods import fed_avg
 
@@ -38,6 +39,18 @@ def test_a_stopped_comparison_is_resumed_to_the_same_numbers(tmp_path):
     assert pq.read_table(tmp_path / "run" / "rounds.parquet")["round"].to_pylist() == [1, 2]  # nothing improves so much
     assert found.record.methods["fed_avg"].seeds[0].costs["rounds"] == 2
     assert not list((tmp_path / "run" / "checkpoints").glob("*.best"))
+
+
+def test_local_counts_at_its_best_round_in_a_comparison_and_no_other_method_does(tmp_path):
+    grow = lambda round: 30.0**round
+    how = dict(rounds=4, seeds=1, tune=1, evaluate_every=1, schedule=grow, baselines=False, newcomer_examples=[])
+    found = apiece.compare(FEW, ["local", "fed_avg"], **how, out=tmp_path / "run")
+    for name, outcomes in found.trials.items():
+        outcome = outcomes[0]
+        looks = [point["validation_loss"] for point in outcome.curve]
+        assert len(looks) == 4 and np.argmin(looks) < 3
+        judged = per_client(*outcome.scores("validation", "loss")).mean()
+        np.testing.assert_allclose(judged, min(looks) if name == "local" else looks[-1], rtol=1e-6)
 
 
 def test_a_method_reports_what_it_does_round_by_round(tmp_path):

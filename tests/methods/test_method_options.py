@@ -15,7 +15,7 @@ MODEL = softmax((3,), 2)
 STEP, PULL, TOLERANCE, SHARE = (0.01, 3.0), (0.01, 10.0), (0.1, 10.0), (0.1, 0.9)
 # What tuning chooses, in this order: the points that it tries depend on the order.
 TUNED = {
-    "local": {"lr": STEP},
+    "local": {"lr": STEP, "ridge": (0.0, 10.0)},
     "fed_avg": {"lr": STEP},
     "fed_prox": {"lam": PULL, "lr": STEP},
     "ftfa": {"lr": STEP, "tune_lr": STEP},
@@ -49,6 +49,7 @@ TUNED = {
     "fed_proto": {"lam": PULL, "lr": STEP},
     "fed_rod": {"lr": STEP},
     "fed_ala": {"lr": STEP},
+    "local_ridge": {"ridge": (0.0, 10.0)},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
@@ -56,7 +57,8 @@ BOUNDS = {
     "pi_steps prox_steps refits steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
     "above 0": "apart beta convexity eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
-    "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam radius spread tau tune_lam validation",
+    "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam radius ridge spread tau tune_lam "
+    "validation",
     "from 0 to 1": "ala_share mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights adaptive augmented bias clusters coins grid mixture "
     "nearest order private rule smoothing solver start summed tune_part variance variances warm",

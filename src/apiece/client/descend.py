@@ -154,3 +154,22 @@ def toward(center: Params, lam: Tree) -> Callable[[Params], Params]:
     1.0
     """
     return lambda p: tree.scale(lam, tree.sub(p, center))
+
+
+def shrink(ridge: Tree) -> Callable[[Params], Params]:
+    """The gradient of ridge/2 |p|^2, as a shift for `descend`; biases and scales are free, where there are matrices.
+
+    An intercept that is pulled to zero would be wrong for a client whose labels are not centred there.
+
+    >>> shrink(0.5)({"w": jnp.ones((1, 2)), "b": jnp.ones(1)})
+    {'b': Array([0.], dtype=float32), 'w': Array([[0.5, 0.5]], dtype=float32)}
+    >>> shrink(0.5)(jnp.ones(2)).tolist()
+    [0.5, 0.5]
+    """
+
+    def pull(p: Params) -> Params:
+        matrices = any(leaf.ndim > 1 for leaf in jax.tree.leaves(p))
+        free = lambda leaf: matrices and leaf.ndim < 2
+        return jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if free(leaf) else tree.scale(ridge, leaf), p)
+
+    return pull

@@ -99,7 +99,8 @@ class Bench:
         The first `done` of them are left out; the others have the same numbers as if they were not.
         """
         last = rounds or self.plan.rounds
-        plan = self.plan.model_copy(update={"rounds": last, "evaluate_every": last})
+        # One look is the best of all: no run may stop, and so several can be done together.
+        plan = self.plan.model_copy(update={"rounds": last, "evaluate_every": last, "stop": None})
         early: dict[int, tuple[Engine, RunState, Curve]] = {}
         trials = [(options, seed) for options in settings]
         for which, engine, run, curve, _ in self.runs(trials, plan, done=done, tick=tick):

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from apiece.engines.engine import Engine, RunState
-from apiece.experiment.spec_tables import StopSpec
+from apiece.experiment.spec_tables import StopSpec, TrainSpec
 
 Curve = list[dict[str, float]]
 
@@ -22,6 +22,18 @@ def best_look(curve: Curve, by: str, higher: bool, least: float = 0.0) -> int:
         if value > found + (least if math.isfinite(found) else 0):
             best, found = at, value
     return best
+
+
+def at_its_best(plan: TrainSpec) -> TrainSpec:
+    """The same plan, to be run to its end, of which the best round by validation counts; or as it is, if it may stop.
+
+    So `local` is run: a client that trains alone would stop where its own held-out examples stop improving
+    (docs/decisions/0021-baselines-hard-to-beat.md).
+
+    >>> at_its_best(TrainSpec(rounds=50)).stop.patience, at_its_best(TrainSpec(stop=StopSpec(patience=3))).stop.patience
+    (50, 3)
+    """
+    return plan if plan.stop is not None else plan.model_copy(update={"stop": StopSpec(patience=plan.rounds)})
 
 
 class BestRound:

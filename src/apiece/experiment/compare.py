@@ -17,6 +17,7 @@ from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.bench import Bench
+from apiece.experiment.best import at_its_best
 from apiece.experiment.check import check_spec, criterion
 from apiece.experiment.converge import convergence_of
 from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
@@ -203,7 +204,8 @@ def _row(
     steps: StepSizes | None,
 ) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
     """A row of the comparison: what tuning tried, and the trial of every seed."""
-    bench = Bench(place, row.method, row.options, spec.train)
+    alone = CATALOG.find(row.method) is CATALOG["local"]
+    bench = Bench(place, row.method, row.options, at_its_best(spec.train) if alone else spec.train)
     tried = _tuned(spec, row, bench, run.tuning(row.name), progress, steps)
     chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}

@@ -7,6 +7,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
+ZERO_SHARE, DECADES = (
+    1 / 3,
+    4,
+)  # of a range from 0: how much of it is 0 itself, and how far below its end the rest begins
+
 
 def candidates(space: dict[str, tuple[float, float]], defaults: dict[str, Any], trials: int) -> list[dict[str, float]]:
     """`trials` settings: the defaults, then points spread evenly over the space on a logarithmic scale.
@@ -24,8 +29,12 @@ def candidates(space: dict[str, tuple[float, float]], defaults: dict[str, Any], 
 def spread(space: dict[str, tuple[float, float]], grid: dict[str, list], trials: int) -> list[dict[str, Any]]:
     """`trials` points spread evenly over the space, on a logarithmic scale, and over lists of values.
 
+    Of a range that begins at 0, a third of the points are 0, and the others lie in the four decades below its end.
+
     >>> spread({"lr": (0.01, 1.0)}, {"steps": [5, 10]}, 2)
     [{'lr': 0.1, 'steps': 5}, {'lr': 0.0316, 'steps': 10}]
+    >>> [point["ridge"] for point in spread({"ridge": (0.0, 1.0)}, {}, 4)]
+    [0.001, 0.0, 0.0316, 0.0]
     """
     # The first point of the sequence is the corner of the space: skipped.
     halton = qmc.Halton(d=len(space) + len(grid), scramble=False)
@@ -54,6 +63,10 @@ def best(tried: Sequence[Mapping[str, Any]], by: str = "validation_loss", higher
 
 
 def _between(low: float, high: float, share: float) -> float:
-    """Rounded to four digits: what a table shows is then exactly what ran."""
+    """Rounded to three digits: what a table shows is then exactly what ran."""
+    if low == 0:
+        if share < ZERO_SHARE:
+            return 0.0
+        low, share = high / 10**DECADES, (share - ZERO_SHARE) / (1 - ZERO_SHARE)
     value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
     return float(np.format_float_positional(value, precision=3, unique=False, fractional=False))

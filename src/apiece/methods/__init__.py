@@ -24,6 +24,7 @@ from apiece.methods.knn_per import knn_per
 from apiece.methods.l2gd import l2gd
 from apiece.methods.local import local
 from apiece.methods.local_ffgg import local_ffgg
+from apiece.methods.local_ridge import local_ridge
 from apiece.methods.maml_fl import maml_fl
 from apiece.methods.partial import fed_bn, fed_per, fed_rep, lg_fed_avg, partial
 from apiece.methods.pfedme import pfedme
@@ -67,6 +68,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_proto=fed_proto,
     fed_rod=fed_rod,
     fed_ala=fed_ala,
+    local_ridge=local_ridge,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

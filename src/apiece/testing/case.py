@@ -22,6 +22,7 @@ from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.arrivals import Journal
 from apiece.engines.world.cohort import Participation
+from apiece.errors import UserError
 from apiece.models import Model, mlp, objective, softmax
 from apiece.protocol import (
     Client,
@@ -152,6 +153,15 @@ class Case:
     def layered(self) -> "Case":
         """The same method on a network of two layers, no two of whose matrices have one shape."""
         return Case(self.factory, self.given, self.hyper, self.engines, layers=True)
+
+    @functools.cached_property
+    def refuses_layers(self) -> bool:
+        """Whether the method is for models of one layer, and says so to whoever gives it another."""
+        try:
+            self.layered.shapes()
+        except UserError:
+            return True
+        return False
 
     def moved(self, origin: Tree) -> "Case":
         """The same case, all of whose parameters are larger by a number, and mean what they meant before."""
