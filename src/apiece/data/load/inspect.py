@@ -6,7 +6,7 @@ problem at once; `load` returns the federation or raises the first problem.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,10 @@ shares, or leave them out with min_size=3 (-D min_size=3)
         tables, wanted = tables_of(path, wanted, several, delimiter, found, notes)
     except UserError as error:
         return Inspection(found, [str(error)], [], None)
-    return examined(path, tables, wanted, found, notes)
+    seen = examined(path, tables, wanted, found, notes)
+    if seen.federation is None or delimiter == ",":
+        return seen
+    return replace(seen, federation=seen.federation.encoded(delimiter=delimiter))
 
 
 def examined(path: Path, tables: Sequence[Table], wanted: Wanted, found: dict[str, Any], notes: Notes) -> Inspection:

@@ -173,6 +173,11 @@ def _parquet(file: Path, *_: object) -> Table:
     return _arrow(file, table, lambda i: i + 1, [])
 
 
+def arrow_table(table: Any) -> Table:
+    """An Arrow table at hand, as one of a file is read."""
+    return _arrow(Path("the table"), table, lambda i: i, [])
+
+
 def _arrow(file: Path, table: Any, row: Callable[[int], int], problems: list[str]) -> Table:
     names = list(table.column_names)
     where = {name: i for i, name in enumerate(names)}
