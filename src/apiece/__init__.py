@@ -6,6 +6,7 @@
     result.personal("7")                      # client 7's own model
     result.onboard(x, y)                      # a model for a client nobody has seen
     apiece.compare("digits", ["ditto", "fed_clup"], rounds=100, seeds=3)
+    apiece.open("runs/compare-1").predict("7", "new.csv")     # later, from the run folder alone
 
 Everything is loaded when first used, so that `import apiece` is quick.
 """
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from apiece.errors import UserError
     from apiece.experiment.compare import compare, resume
     from apiece.experiment.fit import fit
+    from apiece.experiment.opened import open
     from apiece.experiment.sweep import sweep
     from apiece.methods import CATALOG
     from apiece.protocol import Batch, Cohort, Data, Method
@@ -55,6 +57,7 @@ _HOME = {
     "compare": "apiece.experiment",
     "fine_tuned": "apiece.wrap",
     "fit": "apiece.experiment",
+    "open": "apiece.experiment",
     "remember_compiled": "apiece.engines.devices",
     "resume": "apiece.experiment",
     "sweep": "apiece.experiment",
@@ -65,7 +68,7 @@ _MODULES = ("aggregate", "client", "data", "engines", "errors", "estimate", "eva
 
 # fmt: off
 __all__ = [
-    "fit", "sweep", "compare", "resume",
+    "fit", "sweep", "compare", "resume", "open",
     "Federation", "CATALOG", "fine_tuned", "UserError",
     "Method", "Data", "Batch", "Cohort",
     "remember_compiled", "use_all_cores",

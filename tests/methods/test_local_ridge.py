@@ -57,5 +57,5 @@ def test_a_client_chooses_little_ridge_for_what_is_linear_and_much_for_noise(x64
 
 
 def test_a_network_is_refused_with_a_sentence():
-    with pytest.raises(UserError, match="'local_ridge' solves linear models.*mlp.* is another: take the model"):
+    with pytest.raises(UserError, match=r"'local_ridge' solves linear models.*mlp.* is another: take the model"):
         fit("local_ridge", "mlp", rounds=1)

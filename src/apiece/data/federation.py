@@ -13,6 +13,7 @@ import numpy as np
 
 from apiece.data import statistics, storage
 from apiece.data.describe import label_skew, spread_of
+from apiece.data.encoding import Encoding
 from apiece.data.ids import all_differ, suggest_id
 from apiece.data.scaling import Scaling
 from apiece.data.splits import SPLITS, Listed, Split
@@ -31,8 +32,8 @@ class Federation:
     y are [rows, length] indexes of `classes`, the characters, and y is x one character later (-1: there is none).
     `new` holds clients that never train, in the same schema. `notes` are what a reader of results should know.
     `truth` holds what a generator knows: entries whose name starts with "personal" have one row per client, the others
-    belong to all ("center"). `scaling` is how examples were scaled, if they were: x and y are after it. Every client
-    has at least one training example.
+    belong to all ("center"). `encoding` is how the columns of a file became features, `scaling` how these were scaled
+    then, if they were: x and y are after both. Every client has at least one training example.
 
     >>> from apiece.data import from_rows
     >>> rows = np.arange(12.0).reshape(6, 2)
@@ -53,6 +54,7 @@ class Federation:
     features: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     scaling: Scaling | None = None
+    encoding: Encoding | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", np.asarray(self.ids, np.str_))
@@ -192,6 +194,13 @@ class Federation:
         about: dict[str, Any] = {"new": new, "scaling": scaling.after(self.scaling), "notes": (*self.notes, *notes)}
         return replace(self, **about, **parts)
 
+    def encoded(self, **known: Any) -> "Federation":
+        """The federation with more known of its encoding, if it has one; of its new clients alike."""
+        if self.encoding is None:
+            return self
+        new = None if self.new is None else self.new.encoded(**known)
+        return replace(self, new=new, encoding=self.encoding.model_copy(update=known))
+
     def summary(self) -> dict[str, Any]:
         """What is in it: clients, sizes, classes per client, label skew.
 
@@ -249,6 +258,7 @@ class Federation:
             "notes": list(self.notes),
             "truth": sorted(self.truth),
             "scaling": None if self.scaling is None else self.scaling.as_dict(),
+            "encoding": None if self.encoding is None else self.encoding.as_dict(),
             "new": None,
         }
         arrays = {f"{prefix}ids": self.ids} | {f"{prefix}truth.{key}": value for key, value in self.truth.items()}
@@ -274,9 +284,10 @@ class Federation:
 
     @classmethod
     def _opened(cls, folder: Path, described: dict[str, Any], prefix: str) -> "Federation":
-        kinds: dict[str, Any] = {"name": str, "task": str, "new": dict | None, "scaling": dict | None}
+        kinds: dict[str, Any] = {"name": str, "task": str, "new": dict | None}
+        kinds |= dict.fromkeys(("scaling", "encoding"), dict | None)
         kinds |= dict.fromkeys(("classes", "features", "notes", "truth"), list)
-        described = {"notes": [], "scaling": None, **described}  # older folders have none
+        described = {"notes": [], "scaling": None, "encoding": None, **described}  # older folders have none
         for key, kind in kinds.items():
             if key not in described or not isinstance(described[key], kind):
                 raise UserError(f"{folder / storage.DESCRIBED} has no valid '{key}'; the federation is damaged")
@@ -294,7 +305,9 @@ class Federation:
         words: dict[str, Any] = {key: tuple(str(word) for word in described[key]) for key in _WORDS}
         try:
             scaling = None if described["scaling"] is None else Scaling.from_dict(described["scaling"])
-            about: dict[str, Any] = {"task": described["task"], "truth": truth, "new": new, "scaling": scaling}
+            encoding = None if described["encoding"] is None else Encoding.from_dict(described["encoding"])
+            about: dict[str, Any] = {"task": described["task"], "truth": truth, "new": new}
+            about |= {"scaling": scaling, "encoding": encoding}
             return cls(described["name"], ids, **about, **parts, **words)
         except UserError as error:
             raise UserError(f"{folder}: {error}; the federation is damaged") from error

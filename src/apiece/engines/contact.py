@@ -130,6 +130,26 @@ def reply_shapes(method: Method, params: Params, example: tuple[Tree, Tree], cap
     return _shapes_of(made, params, example)
 
 
+def newcomer_model(
+    method: Method, params: Params, server: Tree, x: Tree, y: Tree, *, seed: int, round: int, i: int, visits: int
+) -> Personal:
+    """A model for a client that nobody has seen, from its own examples and the server's state; `i` is its number.
+
+    >>> import jax.numpy as jnp
+    >>> from apiece.methods import fed_avg
+    >>> method, x = fed_avg(lambda p, batch, key: 0.0, steps=1), jnp.ones(3)
+    >>> run = dict(seed=0, round=5, i=9, visits=1)
+    >>> newcomer_model(method, jnp.zeros(3), x, jnp.zeros((2, 1)), jnp.zeros(2), **run).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    data = Data(x, y, 0, len(y), len(y))
+    key, message = key_of(keys(seed).personal, round, i), method.message(server, i)
+    state = jax.eval_shape(lambda params, message: method.enroll(params, message, data, key), params, message)
+    nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
+    enter = jax.jit(functools.partial(model_in_use, method))
+    return enter(params, False, nothing, message, data, key, visits)
+
+
 def model_shapes(method: Method, params: Params, example: tuple[Tree, Tree], capacity: int) -> Personal:
     """The shapes of one client's personal model; `example` is (x, y) of a row or more, for shapes.
 

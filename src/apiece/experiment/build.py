@@ -16,6 +16,7 @@ from apiece.data import SOURCES, Federation, load, source
 from apiece.data.federation import HITS
 from apiece.data.scaling import Scaling
 from apiece.data.unit_scale import find_unit_scale
+from apiece.engines.contact import Build
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
@@ -110,7 +111,7 @@ def _made(spec: ModelSpec, federation: Federation) -> Any:
                         f"has: {', '.join(layered)}")  # fmt: skip
     outputs = len(federation.classes) or int(np.prod(train.y.shape[1:], dtype=int))
     every = train.y.ndim > 1
-    tokens = outputs if every else _tokens(federation) if use_of(name).examples == "tokens" else 0
+    tokens = outputs if every else tokens_of(federation) if use_of(name).examples == "tokens" else 0
     return named_model(name, task, train.x.shape[1:], outputs, tokens, every, options)
 
 
@@ -119,7 +120,7 @@ def _is_factory(thing: Any) -> bool:
     return isinstance(thing, type | FunctionType | partial) and not hasattr(thing, "init")
 
 
-def _tokens(federation: Federation) -> int:
+def tokens_of(federation: Federation) -> int:
     """One more than the largest token of anybody; 0 if examples are no tokens."""
     sides = [federation] if federation.new is None else [federation, federation.new]
     parts = [split.x for side in sides for split in (side.train, side.validation, side.test) if split.rows]
@@ -252,12 +253,7 @@ def engine_of(
     place: Arena, method: str | Callable[..., Method], options: dict[str, Any], train: TrainSpec
 ) -> tuple[Engine, dict[str, float]]:
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
-    plan = schedule(train.schedule, train.rounds, **train.schedule_options)
-    scale = None if train.schedule == "constant" else plan
-    how_to_step = dict(optimizer=optimizer_of(train), keep=keeps_memories(train), scheduled=train.scheduled)
-    given = (place.objective.loss, options, scale, place.population, place.model)
-    build, hyper = bind(method, *given, **how_to_step)
-    build = wrap_method(build, train, place.population, place.client_shapes())
+    build, hyper = method_of(place, method, options, train)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
@@ -272,6 +268,18 @@ def engine_of(
         return Remote(*here, **how), hyper
     # Not by the number of rounds: engines of runs that differ in that alone are the same.
     return Vectorized(*here, block=train.evaluate_every or 10, **how), hyper
+
+
+def method_of(
+    place: Arena, method: str | Callable[..., Method], options: dict[str, Any], train: TrainSpec
+) -> tuple[Build, dict[str, float]]:
+    """(build, hyper): the method as a spec's world treats it, and its traced options."""
+    plan = schedule(train.schedule, train.rounds, **train.schedule_options)
+    scale = None if train.schedule == "constant" else plan
+    how_to_step = dict(optimizer=optimizer_of(train), keep=keeps_memories(train), scheduled=train.scheduled)
+    given = (place.objective.loss, options, scale, place.population, place.model)
+    build, hyper = bind(method, *given, **how_to_step)
+    return wrap_method(build, train, place.population, place.client_shapes()), hyper
 
 
 def optimizer_of(train: TrainSpec) -> Any:

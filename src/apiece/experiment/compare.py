@@ -25,6 +25,7 @@ from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials, fallen_note
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
+from apiece.experiment.product import Product, describe_product, write_product
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord, StepSizes
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
@@ -62,17 +63,15 @@ class Comparison:
         path = RunFolder(self.folder).models(method, seed)
         if not path.exists():
             raise UserError(f"no models of '{method}' with seed {seed} were kept: there is no {path}")
-        with files.read_rows(path) as (get, names, about):
-            if client_id not in about["clients"]:
-                raise UserError(f"no personal model of client '{client_id}' was kept for {method}")
-            row = about["clients"].index(client_id)
-            mine = {n: np.asarray(get(n, row, row + 1)[0]) for n in names if n.split("/")[0] == "personal"}
         params = jax.eval_shape(self.place.model.init, jax.random.key(0))
-        row, found, place = self.rows[method], self.record.methods[method], self.place
-        options = row.options | found.tuning[found.chosen or 0].options
+        row, told, place = self.rows[method], self.record.methods[method], self.place
+        options = row.options | told.tuning[told.chosen or 0].options
         build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model)
         like = model_shapes(build(hyper, 0), params, (place.x, place.y), int(place.sizes("train").max()))
-        return files.rebuild_tree("personal", like, mine)
+        found = checkpoint.load_personal(path, client_id, like)
+        if found is None:
+            raise UserError(f"no personal model of client '{client_id}' was kept for {method}")
+        return found
 
 
 def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
@@ -122,7 +121,12 @@ def resume(
     spec = make_spec(with_given(values, given or {}), str(written))
     if rounds is not None:
         refuse_to_extend(out, spec, rounds)
-    place = check_spec(spec)
+    finished = all(path.exists() for path in RunFolder(out).results)
+    try:
+        place = check_spec(spec)
+    except UserError as error:
+        hint = f". The run is finished: apiece.open('{out}') reads it without its data" if finished else ""
+        raise UserError(f"{error}{hint}") from None
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
@@ -133,7 +137,7 @@ def resume(
         raise UserError(f"'{out}' was begun by another version of apiece; finish it with that one, or start anew")
     if begun != now:
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
-    if rounds is not None or not all(path.exists() for path in RunFolder(out).results):
+    if rounds is not None or not finished:
         refuse_changed_code(out, code, code_hashes(spec))
     if rounds is not None:
         spec = make_spec(with_given(reopen_run(out, values, rounds), given or {}), str(written))
@@ -176,12 +180,16 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     if not trials:
         raise UserError(notes[-1])
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
-        return Comparison(read_record(out), out, trials, place, spec.rows, failed)
+        old = read_record(out)
+        if not run.product.exists():  # an older version finished it
+            write_product(run.product, _product(spec, place, old))
+        return Comparison(old, out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
     notes, tested = [*step_notes(steps), *notes], tested_before(out, spec.train.rounds)
     found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps, tested)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
+    write_product(run.product, _product(spec, place, found))
     write_record(out, found)
     return Comparison(found, out, trials, place, spec.rows, failed)
 
@@ -313,6 +321,16 @@ def _record(
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
         steps=steps,
     )
+
+
+def _product(spec: Spec, place: setup.Arena, record: Record) -> Product:
+    chosen = {name: method.tuning[method.chosen or 0].options for name, method in record.methods.items()}
+    return describe_product(spec, place, chosen, recommended(record))
+
+
+def recommended(record: Record) -> str:
+    """The method that validation chooses, which the test data did not touch; of a single one, that."""
+    return record.ranking.by_validation or record.ranking.order[0]
 
 
 class _Progress:

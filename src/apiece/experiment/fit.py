@@ -1,6 +1,8 @@
-"""One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`."""
+"""One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`, `advance`, `save`."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,11 +15,16 @@ from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import measure
 from apiece.experiment.bench import Bench
+from apiece.experiment.checkpoint import save_models
+from apiece.experiment.folder import RunFolder
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
-from apiece.experiment.spec import make_spec
+from apiece.experiment.product import describe_product, write_product
+from apiece.experiment.spec import Spec, make_spec
 from apiece.experiment.steps import shorten_steps
 from apiece.experiment.train import Curve, spent, train
+from apiece.files import fill_folder
+from apiece.methods import CATALOG
 from apiece.protocol import Method, Personal
 
 
@@ -30,9 +37,11 @@ class Fit:
     (1, (2, 10))
     """
 
-    def __init__(self, engine: Engine, bench: Bench, run: RunState, curve: Curve, costs: dict[str, float]) -> None:
+    def __init__(
+        self, engine: Engine, bench: Bench, spec: Spec, run: RunState, curve: Curve, costs: dict[str, float]
+    ) -> None:
         self.engine, self.place, self.run, self.curve, self.costs = engine, bench.place, run, curve, costs
-        self._predict = bench.predict
+        self._bench, self._spec, self._predict = bench, spec, bench.predict
 
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
@@ -69,6 +78,49 @@ class Fit:
         """The metrics of training clients on validation and test, and of new clients on test."""
         judged, arrays = judge(self.engine, self.place, self.run)
         return measure.metrics(self.place, Outcome(judged, arrays, self.curve, self.costs))
+
+    def advance(self, rounds: int, watch: Callable[[int], None] = lambda rounds: None) -> "Fit":
+        """The same, so many rounds later: 5 rounds and 5 more are 10, to the last digit.
+
+        >>> from apiece.data import digits
+        >>> fit("fed_avg", federation=digits(clients=4), rounds=1).advance(1).costs["rounds"]
+        2
+        """
+        plan = self._bench.plan
+        if rounds < 1:
+            raise UserError(f"advance by {rounds} rounds: at least one is needed")
+        if plan.stop is not None:
+            raise UserError("a run with early stopping ends at its best round, from which it cannot go on; fit it anew")
+        if plan.schedule != "constant":
+            raise UserError(f"the step sizes of this run were planned for {plan.rounds} rounds by the schedule "
+                            f"'{plan.schedule}', and there is none for more; fit it anew with all rounds")  # fmt: skip
+        longer = plan.model_copy(update={"rounds": self.run.round + rounds})
+        given = (self.engine, self.place, self.run.hyper, self.run.seed, longer)
+        self.run, later, seconds = train(*given, begun=self.run, tick=watch)
+        before = self.costs["seconds"]
+        self.curve = [*self.curve, *({**look, "seconds": before + look["seconds"]} for look in later)]
+        self.costs = {**spent(self.engine, self.run, self.curve), "seconds": before + seconds}
+        return self
+
+    def save(self, folder: str | Path) -> Path:
+        """Every client's model and all it needs to predict, in a new folder, for `apiece.open`; the data are not in it.
+
+        >>> import tempfile
+        >>> from apiece.data import digits
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     folder = fit("fed_avg", federation=digits(clients=4), rounds=1).save(place + "/mine")
+        ...     sorted(file.name for file in (folder / "models").iterdir())
+        ['fed_avg-0.safetensors', 'product.json']
+        """
+        name, table = _row_of(self._bench.method, self._bench.options)
+        given = {key: getattr(self._spec, key) for key in ("model", "train", "seeds")}
+        spec = make_spec({**given, "methods": {name: table}, "baselines": False}, "save")
+        product = describe_product(spec, self.place, {name: {}}, name)
+        with fill_folder(Path(folder)) as temporary:
+            run = RunFolder(temporary)
+            write_product(run.product, product)
+            save_models(run.models(name, self.run.seed), self.engine, self.place, self.run, math.inf)
+        return Path(folder)
 
     def _number(self, client_id: str) -> int:
         found = np.flatnonzero(self.place.ids == str(client_id))
@@ -109,10 +161,12 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
-    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize)
+    bench, spec = open_bench(
+        method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize
+    )
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
-    return Fit(engine, bench, run, curve, {**spent(engine, run, curve), "seconds": seconds})
+    return Fit(engine, bench, spec, run, curve, {**spent(engine, run, curve), "seconds": seconds})
 
 
 def open_bench(
@@ -127,7 +181,7 @@ def open_bench(
     how: dict[str, Any],
     standardize: bool | None,
     searched: Collection[str] = (),
-) -> Bench:
+) -> tuple[Bench, Spec]:
     """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
 
     Step sizes that are not given, nor `searched`, and too long for the clients' curvature by default, are shortened.
@@ -142,4 +196,12 @@ def open_bench(
     place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
     bench = Bench(place, method, options, spec.train)
     shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
-    return Bench(place, method, {**options, **shorter}, spec.train) if shorter else bench
+    return (Bench(place, method, {**options, **shorter}, spec.train) if shorter else bench), spec
+
+
+def _row_of(method: str | Callable[..., Method], options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(name, table) of a method as the row of a spec; one's own with a name of the catalog has another."""
+    name = CATALOG.name_of(method).rpartition(":")[2]
+    if name in CATALOG and CATALOG.find(method) is CATALOG[name]:
+        return name, dict(options)
+    return (f"own-{name}" if name in CATALOG else name), {"method": method, **options}

@@ -77,6 +77,20 @@ class RunFolder(NamedTuple):
         """Every client's model under a method, and the server's state."""
         return self.path / "models" / f"{name_file(method)}-{seed}.safetensors"
 
+    @property
+    def product(self) -> Path:
+        """All that the models need to predict."""
+        return self.path / "models" / "product.json"
+
+    @property
+    def newcomers(self) -> Path:
+        """Models of clients that came after the run."""
+        return self.path / "models" / "newcomers"
+
+    def newcomer(self, name: str, method: str, seed: int) -> Path:
+        """The model of a client that came after the run."""
+        return self.newcomers / name_file(name) / f"{name_file(method)}-{seed}.safetensors"
+
     def tuning(self, method: str) -> Path:
         """The trials of a method's tuning so far."""
         return self.path / "checkpoints" / f"{name_file(method)}-tuning.json"

@@ -35,16 +35,19 @@ def train(
     plan: TrainSpec,
     *,
     keep: Path | None = None,
+    begun: RunState | None = None,
     tick: Tick = lambda rounds: None,
 ) -> tuple[RunState, Curve, float]:
     """(the run after all rounds, its validation curve, seconds of training); from the checkpoint at `keep`, if any.
+
+    Or from where it stands, if it has `begun`; the curve is then that of the rounds since.
 
     With `plan.stop` the run stops when validation no longer improves, and is given as it was at its best round.
 
     The curve is a mean over clients, each counting once; of a large population a fixed sample is looked at, and
     `sampling_error` is the standard error that this brings.
     """
-    run = engine.start(place.model.init, seed, hyper)
+    run = engine.start(place.model.init, seed, hyper) if begun is None else begun
     curve: Curve = []
     seconds, saved, saving = 0.0, time.monotonic(), 0.0
     if keep is not None and keep.exists():

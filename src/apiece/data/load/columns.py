@@ -57,12 +57,18 @@ def categorical_columns(tables: Sequence[Table], names: Sequence[str]) -> set[st
 
 
 def feature_columns(
-    table: Table, names: Sequence[str], notes: Notes, *, categorical: Collection[str] = (), gaps: bool = True
+    table: Table,
+    names: Sequence[str],
+    notes: Notes,
+    *,
+    categorical: Collection[str] = (),
+    gaps: bool = True,
+    empty: bool = False,
 ) -> list[Column] | None:
     """The feature columns of a table, or None when one holds something that is neither a finite number nor missing.
 
     `categorical` names those that are levels. Without `gaps` a missing value is a problem too; in an array of more than
-    two dimensions (pictures) it always is.
+    two dimensions (pictures) it always is. With `empty` a column may lack all its values: a table of one row may.
 
     >>> from pathlib import Path
     >>> columns = {"age": np.array([31, 47]), "town": np.array(["oslo", ""], object)}
@@ -71,7 +77,7 @@ def feature_columns(
     [[31.0, 47.0], ['oslo', None]]
     """
     read = [
-        _levels(table, name, notes, gaps) if name in categorical else _numbers(table, name, notes, gaps)
+        _levels(table, name, notes, gaps) if name in categorical else _numbers(table, name, notes, gaps, empty)
         for name in names
     ]
     kept = [Column(name, values) for name, values in zip(names, read, strict=True) if values is not None]
@@ -206,7 +212,7 @@ def _objects(cells: Sequence[object]) -> np.ndarray:
     return made
 
 
-def _numbers(table: Table, name: str, notes: Notes, gaps: bool) -> np.ndarray | None:
+def _numbers(table: Table, name: str, notes: Notes, gaps: bool, empty: bool) -> np.ndarray | None:
     """One feature column as uint8 or float32, or None with a note."""
     values = table.column(name)
     if values.dtype.kind in "SUO":
@@ -230,7 +236,7 @@ def _numbers(table: Table, name: str, notes: Notes, gaps: bool) -> np.ndarray | 
         return single
     wide = values.reshape(len(values), -1).astype(np.float64)
     missing, endless = np.isnan(wide).any(1), np.isinf(wide).any(1)
-    if np.isnan(wide).all():
+    if np.isnan(wide).all() and not empty:
         notes.problem("finite", f"{table.file}, column '{name}': is empty; fill it or leave it out of the features")
         return None
     too_large = ~(np.isfinite(single) | np.isnan(single)).reshape(wide.shape).all(1) & ~endless

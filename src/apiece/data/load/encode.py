@@ -13,21 +13,25 @@ from typing import NamedTuple
 import numpy as np
 
 from apiece.data import statistics
+from apiece.data.encoding import MISSING, Encoding, Levels, Numbers
 from apiece.data.load.columns import Column
 from apiece.data.load.notes import leave_out
 from apiece.errors import UserError
 
-MISSING = "missing"
-
 
 class Encoded(NamedTuple):
-    """The array, the names of its columns, which of these were made up here, and in words what was done."""
+    """The array, the rules that made it, which of its columns were made up here, and in words what was done."""
 
     x: np.ndarray
-    names: list[str]
+    encoding: Encoding
     made: list[str]
     filled: list[str]
     levels: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.encoding.features)
 
 
 def encode(columns: Sequence[Column], train: np.ndarray, *, max_levels: int = 50) -> Encoded:
@@ -45,34 +49,34 @@ def encode(columns: Sequence[Column], train: np.ndarray, *, max_levels: int = 50
     >>> done.filled, done.levels
     (["'age': 1 of 4 missing, filled with the median 40"], ["'town': 2 levels"])
     """
-    if len(columns) == 1 and columns[0].values.ndim > 2:
-        return Encoded(columns[0].values, [], [], [], [])
-    whole = Encoded(np.zeros(0), [], [], [], [])
-    blocks = []
+    made: list[str] = []
+    filled: list[str] = []
+    levels: list[str] = []
+    rules: list[Numbers | Levels] = []
     for column in columns:
         if column.categorical:
-            block, called = _one_hot(column, train, max_levels)
-            whole.levels.append(f"'{column.name}': {len(called)} levels")
-            whole.made.extend(called)
+            known = _levels(column, train, max_levels)
+            levels.append(f"'{column.name}': {len(known.levels)} levels")
+            made += known.features
+            rules.append(known)
         else:
-            block, called = _filled(column, train, whole)
-        blocks.append(block)
-        whole.names.extend(called)
-    return whole._replace(x=np.concatenate(blocks, axis=1))
+            rules.append(_numbers(column, train, made, filled))
+    dtype = np.result_type(*(np.float32 if column.categorical else column.values.dtype for column in columns))
+    encoding = Encoding(columns=tuple(rules), dtype=str(dtype))
+    x = encoding.encode({column.name: column.values for column in columns})
+    return Encoded(x, encoding, made, filled, levels)
 
 
-def _one_hot(column: Column, train: np.ndarray, max_levels: int) -> tuple[np.ndarray, list[str]]:
-    cells = np.array([MISSING if cell is None else cell for cell in column.values], np.str_)
-    levels, index = np.unique(cells, return_inverse=True)
-    known = np.bincount(index[train], minlength=len(levels)) > 0
-    levels = levels[known]
-    if len(levels) > max_levels:
+def _levels(column: Column, train: np.ndarray, max_levels: int) -> Levels:
+    cells = [MISSING if cell is None else str(cell) for cell in column.values[train]]
+    found = Levels(name=column.name, levels=tuple(np.unique(np.array(cells, np.str_)).tolist()))
+    if len(found.levels) > max_levels:
         raise UserError(
-            f"column '{column.name}' has {len(levels)} levels in training, more than max_levels={max_levels}; leave it "
-            f"out ({leave_out(column.name)}), merge levels, or raise max_levels (-D max_levels={len(levels)})"
+            f"column '{column.name}' has {len(found.levels)} levels in training, more than max_levels={max_levels}; "
+            f"leave it out ({leave_out(column.name)}), merge levels, or raise max_levels (-D "
+            f"max_levels={len(found.levels)})"
         )
-    place = np.where(known, np.cumsum(known) - 1, -1)[index]
-    return (place[:, None] == np.arange(len(levels))).astype(np.float32), [f"{column.name}={level}" for level in levels]
+    return found
 
 
 def _median(values: np.ndarray, name: str) -> float:
@@ -81,24 +85,16 @@ def _median(values: np.ndarray, name: str) -> float:
     return float(statistics.medians(statistics.ask_rows(values[:, None]))[0])
 
 
-def _filled(column: Column, train: np.ndarray, whole: Encoded) -> tuple[np.ndarray, list[str]]:
+def _numbers(column: Column, train: np.ndarray, made: list[str], filled: list[str]) -> Numbers:
     values = column.values.reshape(len(column.values), -1)
-    width = values.shape[1]
-    names = [column.name] if width == 1 else [f"{column.name}[{j}]" for j in range(width)]
+    plain = Numbers(name=column.name, shape=column.values.shape[1:])
     if values.dtype.kind != "f" or not (gaps := np.isnan(values)).any():
-        return values, names
-    done, called = [], []
-    for j, name in enumerate(names):
-        value, gap = values[:, j], gaps[:, j]
-        done.append(value)
-        called.append(name)
-        if not gap.any():
-            continue
-        middle = _median(value[train & ~gap], name)
-        done[-1] = np.where(gap, np.float32(middle), value)
-        whole.filled.append(f"'{name}': {gap.sum()} of {len(gap)} missing, filled with the median {middle:.6g}")
-        if gap[train].any():  # an indicator that is never 1 in training would have no weight to learn
-            done.append(gap.astype(np.float32))
-            called.append(f"{name} {MISSING}")
-            whole.made.append(called[-1])
-    return np.stack(done, axis=1), called
+        return plain
+    fill: list[float | None] = []
+    for name, value, gap in zip(plain.features, values.T, gaps.T, strict=True):
+        fill.append(_median(value[train & ~gap], name) if gap.any() else None)
+        if gap.any():
+            filled.append(f"'{name}': {gap.sum()} of {len(gap)} missing, filled with the median {fill[-1]:.6g}")
+    marked = gaps[train].any(0).tolist()  # an indicator that is never 1 in training would have no weight to learn
+    made += [f"{name} {MISSING}" for name, told in zip(plain.features, marked, strict=True) if told]
+    return plain.model_copy(update={"fill": tuple(fill), "marked": tuple(marked)})

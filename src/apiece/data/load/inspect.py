@@ -6,7 +6,7 @@ problem at once; `load` returns the federation or raises the first problem.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from apiece.data.federation import Federation
 from apiece.data.load.dealt import FILE, restored
 from apiece.data.load.join import federate
 from apiece.data.load.notes import Notes
-from apiece.data.load.read import Dialect, Table
+from apiece.data.load.read import PLAIN, Dialect, Table
 from apiece.data.load.tables import tables_of
 from apiece.data.load.take import Wanted
 from apiece.errors import UserError, suggest
@@ -177,7 +177,10 @@ shares, or leave them out with min_size=3 (-D min_size=3)
         tables, wanted = tables_of(path, wanted, several, dialect, found, notes)
     except UserError as error:
         return Inspection(found, [str(error)], [], None)
-    return examined(path, tables, wanted, found, notes)
+    seen = examined(path, tables, wanted, found, notes)
+    if seen.federation is None or dialect == PLAIN:
+        return seen
+    return replace(seen, federation=seen.federation.encoded(**dialect._asdict()))
 
 
 def listed_names(names: Sequence[str] | str | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.data.deal import deal, from_rows
+from apiece.data.encoding import Encoding
 from apiece.data.federation import Federation
 from apiece.data.load.checks import check_clients, check_copies, check_labels, check_sizes, check_split, large
 from apiece.data.load.columns import Column, as_texts, categorical_columns
@@ -144,19 +145,11 @@ def _join(path: Path, parts: list[Taken], wanted: Wanted, found: dict[str, Any],
     if not wanted.dealt:
         check_copies(columns, y, rows.client, split, notes)
     try:
-        x, called, made, filled, levels = encode(columns, trains, max_levels=wanted.max_levels)
+        x, encoding, made, filled, levels = encode(columns, trains, max_levels=wanted.max_levels)
         found |= {key: value for key, value in (("filled", filled), ("one_hot", levels)) if value}
-        federation = from_rows(
-            x,
-            y,
-            rows.client,
-            name=path.stem,
-            ids=rows.ids,
-            classes=classes,
-            features=called,
-            split=split,
-            notes=notes.warnings,
-        )
+        called: dict[str, Any] = dict(classes=classes, features=encoding.features, notes=notes.warnings)
+        federation = from_rows(x, y, rows.client, name=path.stem, ids=rows.ids, split=split, **called)
+        federation = replace(federation, encoding=_with_roles(encoding, parts[0]))
     except UserError as error:
         notes.problem("features", f"{path}: {error}")
         return None
@@ -235,6 +228,13 @@ def _apart(federation: Federation, new: np.ndarray) -> Federation:
     if not new.any():
         return federation
     return replace(federation.take(np.flatnonzero(~new)), new=federation.take(np.flatnonzero(new)))
+
+
+def _with_roles(encoding: Encoding, first: Taken) -> Encoding:
+    """The encoding, with what the other columns are."""
+    used = {column.name for column in encoding.columns}
+    others = tuple(name for name in first.table.names if name not in used)
+    return encoding.model_copy(update={"label": first.names["label"], "others": others})
 
 
 def _columns(parts: list[Taken]) -> list[Column] | None:

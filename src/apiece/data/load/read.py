@@ -226,6 +226,11 @@ def _about(metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def arrow_table(table: Any) -> Table:
+    """An Arrow table at hand, as one of a file is read."""
+    return _arrow(Path("the table"), table, lambda i: i, [])
+
+
 def _arrow(file: Path, table: Any, row: Callable[[int], int], problems: list[str]) -> Table:
     names = list(table.column_names)
     where = {name: i for i, name in enumerate(names)}

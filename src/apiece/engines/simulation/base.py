@@ -16,7 +16,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, newcomer_model, settle, visit
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.fallback import mend_model, mend_models
@@ -241,15 +241,10 @@ class Simulation(Engine):
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
-        method = self.build(run.hyper, run.round)
-        like = lambda given, ours: jnp.asarray(given, ours.dtype)
-        data = Data(like(x, self.train.x), like(y, self.train.y), 0, len(y), len(y))
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
-        key = key_of(keys(run.seed).personal, run.round, self.population)
-        message = method.message(run.server, self.population)
-        enter = jax.jit(functools.partial(model_in_use, method))
-        model = enter(run.params, False, nothing, message, data, key, self.visits(run))
-        return mend_model(self.build, run, model, self.population, data)
+        mine = (jnp.asarray(x, self.train.x.dtype), jnp.asarray(y, self.train.y.dtype))
+        stands = dict(seed=run.seed, round=run.round, i=self.population, visits=self.visits(run))
+        model = newcomer_model(self.build(run.hyper, run.round), run.params, run.server, *mine, **stands)
+        return mend_model(self.build, run, model, self.population, Data(*mine, 0, len(y), len(y)))
 
     def _shuffled(self, ids: np.ndarray) -> "Simulation":
         """This engine with the training rows of these clients in a random order, each client's among themselves."""
