@@ -52,7 +52,10 @@ Hidden = Annotated[str | None, typer.Option(help="Widths of the model's dense la
 ModelOptions = Annotated[
     list[str] | None, typer.Option("--model-option", "-M", help="An option of the model, e.g. -M width=16.")
 ]
-Rounds = Annotated[int | None, typer.Option(help="Rounds of training (default 100).")]
+Rounds = Annotated[
+    str | None,
+    typer.Option(help="Rounds of training (default 100); auto: until validation rests, at most 1000 (auto:500: 500)."),
+]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
 EngineName = Annotated[
@@ -96,8 +99,8 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
         "data": {"source": given.get("data"), "new_clients": given.get("new_clients"),
                  "standardize": given.get("standardize")},
         "model": {"name": given.get("model"), "hidden": _numbers(given.get("hidden"))},
-        "train": {k: given.get(k) for k in
-                  ("rounds", "engine", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
+        "train": {"rounds": _rounds(given.get("rounds"))} | {k: given.get(k) for k in
+                  ("engine", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
     }  # fmt: skip
     for table, entries in flags.items():
         said = {key: value for key, value in entries.items() if value is not None}
@@ -187,6 +190,11 @@ def _assignment(text: str, flag: str, form: str) -> tuple[str, Any]:
 def listed(text: str) -> list[str]:
     """The parts of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _rounds(text: str | None) -> int | str | None:
+    """A number of rounds, or a word that the spec knows."""
+    return int(text) if text is not None and text.lstrip("-").isdigit() else text
 
 
 def _numbers(text: str | None) -> list[int] | None:

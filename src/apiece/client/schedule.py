@@ -14,6 +14,7 @@ from apiece.errors import UserError
 from apiece.registry import Registry
 
 Schedule = Callable[[Any], Any]
+ENDLESS = ("constant", "exponential")  # those that are the same however many rounds there are
 
 
 def constant(rounds: int) -> Schedule:

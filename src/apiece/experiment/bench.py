@@ -98,9 +98,9 @@ class Bench:
 
         The first `done` of them are left out; the others have the same numbers as if they were not.
         """
-        last = rounds or self.plan.rounds
+        last = rounds or self.plan.tuning_rounds
         # One look is the best of all: no run may stop, and so several can be done together.
-        plan = self.plan.model_copy(update={"rounds": last, "evaluate_every": last, "stop": None})
+        plan = self.plan.model_copy(update={"rounds": last, "evaluate_every": last, "stop": None, "until_rest": False})
         early: dict[int, tuple[Engine, RunState, Curve]] = {}
         trials = [(options, seed) for options in settings]
         for which, engine, run, curve, _ in self.runs(trials, plan, done=done, tick=tick):
@@ -145,7 +145,7 @@ class Bench:
     def _trained(
         self, engine: Engine, hypers: list, seed: int, plan: TrainSpec, width: int, *, tick: Tick, ticks: list[bool]
     ) -> list[tuple[RunState, Curve, float]]:
-        if width > 1 and isinstance(engine, Vectorized) and plan.stop is None:
+        if width > 1 and isinstance(engine, Vectorized) and plan.stop is None and not plan.until_rest:
             return train_together(engine, self.place, hypers, seed, plan, width, tick=tick, ticks=ticks)
         return [train(engine, self.place, hyper, seed, plan, tick=tick) for hyper in hypers]
 
@@ -180,5 +180,5 @@ def compiled_in(plan: TrainSpec) -> dict[str, Any]:
     >>> compiled_in(TrainSpec(rounds=5, **decay)) == compiled_in(TrainSpec(rounds=7, **decay))
     False
     """
-    idle = {"evaluate_clients", "newcomer_examples", "checkpoint_seconds", "models_gb"}
+    idle = {"until_rest", "evaluate_clients", "newcomer_examples", "checkpoint_seconds", "models_gb"}
     return plan.model_dump(exclude=idle if plan.schedule != "constant" else {*idle, "rounds"})

@@ -50,6 +50,9 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
         raise UserError(
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
+    if not federation.validation.rows and spec.train.until_rest:
+        raise UserError(f"{federation.name} has no validation examples to see on whether a run has come to rest; give "
+                        "validation a share, or train.rounds a number")  # fmt: skip
     made = model_and_objective(spec.model, federation)
     place = scaled_arena(federation, *made, metrics_of(spec.metrics), scaling_wanted(spec.data))
     place = place._replace(chosen_by=criterion(spec, place.metrics))

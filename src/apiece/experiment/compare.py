@@ -169,7 +169,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
                 raise
             failed[name] = raised_in(error)
             progress.done = before
-            progress.skip(_trials(spec, row) + len(spec.seeds))
+            progress.skip(len(spec.seeds), _trials(spec, row))
             continue
         notes += fallen_note(name, measure.fallen_clients(place, trials[name]))
         notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
@@ -226,9 +226,9 @@ def _tuned(
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
     points, wanted = row.points(spec.tune, steps), f"validation_{spec.choose}"
     if len(points) == 1:
-        progress.skip(_trials(spec, row))
+        progress.skip(tuning=_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
-    progress.skip(len(tried))
+    progress.skip(tuning=len(tried))
     done = len(tried)
     progress.say(f"{row.name}: tuning {done + 1} of {len(points)}")
     looks = bench.looks(points, spec.seeds[0], done=done, tick=progress.tick)
@@ -337,9 +337,9 @@ class _Progress:
     """Rounds done of all rounds to do, tuning included."""
 
     def __init__(self, spec: Spec, watch: Watch) -> None:
-        self.watch, self.rounds, self.done, self.what = watch, spec.train.rounds, 0, "starting"
-        trials = sum(_trials(spec, row) + len(spec.seeds) for row in spec.rows.values())
-        self.total = trials * spec.train.rounds
+        self.watch, self.plan, self.done, self.what = watch, spec.train, 0, "starting"
+        tuning = sum(_trials(spec, row) for row in spec.rows.values())
+        self.total = self._rounds(len(spec.rows) * len(spec.seeds), tuning)
 
     def say(self, what: str) -> None:
         self.what = what
@@ -349,15 +349,18 @@ class _Progress:
         self.done += rounds
         self.watch(self.what, self.done, self.total)
 
-    def skip(self, trials: int) -> None:
-        self.tick(trials * self.rounds)
+    def skip(self, trials: int = 0, tuning: int = 0) -> None:
+        self.tick(self._rounds(trials, tuning))
+
+    def _rounds(self, trials: int, tuning: int) -> int:
+        return trials * self.plan.rounds + tuning * self.plan.tuning_rounds
 
 
 def compare(
     data: str | Path | Federation = "digits",
     methods: Sequence[str | Callable[..., Method]] | dict[str, Any] = USUAL,
     *,
-    rounds: int = 100,
+    rounds: int | str = 100,
     seeds: int | list[int] = 3,
     tune: int = 8,
     out: str | Path | None = None,
@@ -378,7 +381,8 @@ def compare(
         data: a source by name, a path, or a Federation (which is then saved in the run folder).
         methods: names or factories of one's own; or name -> options that are not to be tuned, among which "method"
             makes it a variant: {"weak": {"method": "ditto", "lam": 0.01}}; or name -> factory. Default: the usual nine.
-        rounds, seeds, tune: rounds a run, seeds (a number or a list), tuning trials per method.
+        rounds, seeds, tune: rounds a run ("auto": until validation rests, at most 1000; "auto:500"), seeds (a number
+            or a list), tuning trials per method.
         out: the run folder; default: the next free runs/compare-N.
         model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
             Flax or torch module will do. model_options, data_options: theirs, by name.

@@ -8,11 +8,11 @@ import numpy as np
 
 from apiece.evaluate import Trend, per_client, trend_of, trend_of_seeds
 from apiece.evaluate.convergence import State
+from apiece.experiment.best import Curve
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome
 from apiece.experiment.record import Convergence, Edge
-from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve
+from apiece.experiment.spec_tables import FIRST_STAGE, TrainSpec
 
 NAMED = 3  # clients that diverged; of the others the number
 TRIED = 3  # values of an option, of which the lowest or highest is an edge: of two, one always is
@@ -50,6 +50,24 @@ def trend_of_curve(curve: Curve) -> Trend:
     'improving'
     """
     return trend_of(*_points(curve))
+
+
+def has_rested(curve: Curve) -> bool:
+    """Whether a run until rest ends here: at a stage's end (100, 200, 400, ... rounds) where its loss no longer falls.
+
+    Read off the curve alone, so that a run that is continued ends where it would have ended. Between the stages nobody
+    asks: with enough looks chance finds a quiet one. Where noise hides the trend it goes on, for more looks.
+
+    >>> arrived = [{"round": r, "validation_loss": 0.5 + 0.9**r} for r in range(5, 401, 5)]
+    >>> [has_rested(arrived[: rounds // 5]) for rounds in (50, 100, 105, 200)]
+    [False, True, False, True]
+    """
+    if not curve:
+        return False
+    before, now, stage = _rounds(curve[:-1]), _rounds(curve), FIRST_STAGE
+    while stage <= before:
+        stage *= 2
+    return stage <= now and trend_of_curve(curve).state in ("resting", "rising", "diverged")
 
 
 def edges(tried: Sequence[Mapping[str, Any]], chosen: int) -> list[Edge]:

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from apiece import files
+from apiece.client.schedule import ENDLESS
 from apiece.errors import UserError
+from apiece.experiment.converge import has_rested
 from apiece.experiment.folder import RunFolder
 from apiece.experiment.judge import Outcome
 from apiece.experiment.spec import Spec
 from apiece.experiment.spec_tables import TrainSpec
 
-ENDLESS = ("constant", "exponential")  # schedules that are the same however many rounds there are
 TESTED = "tested"  # in the fingerprint: after how many rounds the test was looked at before
 
 
@@ -63,4 +64,6 @@ def is_whole(outcome: Outcome, plan: TrainSpec) -> bool:
     >>> is_whole(trial, TrainSpec(rounds=5)), is_whole(trial, TrainSpec(rounds=9))
     (True, False)
     """
-    return plan.stop is not None or not outcome.curve or outcome.curve[-1]["round"] >= plan.rounds
+    if plan.stop is not None or not outcome.curve:
+        return True
+    return outcome.curve[-1]["round"] >= plan.rounds or (plan.until_rest and has_rested(outcome.curve))

@@ -132,7 +132,7 @@ def fit(
     model: Any = None,
     federation: Federation | None = None,
     *,
-    rounds: int = 100,
+    rounds: int | str = 100,
     seed: int = 0,
     objective: Any = None,
     metrics: Mapping[str, Any] | None = None,
@@ -148,7 +148,8 @@ def fit(
         model: a model or its name, anything with init and apply, or a function of (shape, outputs) that makes one;
             default: softmax or linear regression.
         federation: default: the embedded handwritten digits.
-        rounds, seed: how long, and from which seed. how: engine, cohort, probability, weights, stateless, schedule, ...
+        rounds, seed: how long ("auto": until validation rests), and from which seed. how: engine, cohort, probability,
+            weights, stateless, schedule, ...
         objective: what to train and judge by, an `Objective` or a function of the model that makes one; default: by
             the federation's task. metrics: {"f1": function of a client's outputs and labels, ...}.
         watch: called with rounds done. standardize: whether examples are brought to unit scale for training; default:
@@ -173,7 +174,7 @@ def open_bench(
     method: str | Callable[..., Method],
     model: Any,
     federation: Federation | None,
-    rounds: int,
+    rounds: int | str,
     seeds: list[int],
     objective: Any,
     metrics: Mapping[str, Any] | None,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, get_args
 
 import pydantic
 
-from apiece.client.schedule import SCHEDULES
+from apiece.client.schedule import ENDLESS, SCHEDULES
 from apiece.errors import UserError, suggest
 from apiece.experiment.spec_tables import DataSpec, Key, ModelSpec, SpecTable, TrainSpec
 from apiece.experiment.variant import Variant, fill_in, name_rows, variant_of
@@ -58,6 +58,11 @@ class Spec(SpecTable):
             rounds.append("engine")
         if self.train.arrivals is not None and rounds:
             raise UserError(f"train.arrivals has no rounds of a cohort: leave out train.{rounds[0]}, or train.arrivals")
+        if self.train.until_rest and self.train.stop is not None:
+            raise UserError("train.until_rest and train.stop both say when a run ends; give one")
+        if self.train.until_rest and self.train.schedule not in ENDLESS:
+            raise UserError(f"train.schedule = '{self.train.schedule}' is planned for a number of rounds, and with "
+                            "train.until_rest (rounds = 'auto') nobody knows it; leave one of them out")  # fmt: skip
         if len(set(self.seeds)) != len(self.seeds):
             raise UserError(f"the seeds {self.seeds} repeat themselves; the same seed twice is no second opinion")
         SCHEDULES.check(self.train.schedule, self.train.schedule_options)

@@ -8,6 +8,8 @@ from apiece.client.schedule import SCHEDULES
 from apiece.errors import suggest
 from apiece.models import MODELS
 
+FIRST_STAGE = 100  # rounds after which a run until rest is asked for the first time; then after twice as many, ...
+AUTO_ROUNDS = 1000  # the most of rounds = "auto"
 ClientNumber = Annotated[int, pydantic.Field(ge=0)]
 Key = pydantic.Field  # a key of a table: default, bounds, examples
 
@@ -197,7 +199,11 @@ class TrainSpec(SpecTable):
     """How a run goes: rounds, who takes part, the schedule, when to look."""
 
     rounds: int = Key(100, ge=1, examples=[50])
-    """Rounds of training; with arrivals, merges."""
+    """Rounds of training; with arrivals, merges. "auto" is 1000 with `until_rest`, "auto:500" is 500 with it."""
+    until_rest: bool = Key(False, examples=[False])
+    """Whether a run ends when its validation loss has come to rest, so that `rounds` is the most it may have: asked
+    after 100, 200, 400, ... rounds, by one rule for all methods (how-to-read-a-verdict.md). Tuning tries every setting
+    for the first 100; the chosen one is then trained to its end."""
     engine: Literal["vectorized", "remote"] = Key("vectorized", examples=["remote"])
     """"vectorized" runs everybody in compiled blocks; "remote" sends every message and reply as bytes, client by
     client, as a network does: slower, and the same numbers. `arrivals` has an engine of its own."""
@@ -252,8 +258,30 @@ class TrainSpec(SpecTable):
         >>> [TrainSpec(rounds=rounds).look_every for rounds in (10, 20, 100, 1000)]
         [10, 1, 5, 10]
         """
-        usual = 10 if self.rounds < 20 or self.stop is not None else min(10, self.rounds // 20)
+        first = self.tuning_rounds  # also of a run until rest: at the end of that stage it is asked for the first time
+        usual = 10 if first < 20 or self.stop is not None else min(10, first // 20)
         return self.evaluate_every or usual
+
+    @property
+    def tuning_rounds(self) -> int:
+        """For how many rounds tuning tries a setting: all, or the first stage of a run until rest.
+
+        >>> TrainSpec(rounds="auto").tuning_rounds, TrainSpec(rounds=500).tuning_rounds
+        (100, 500)
+        """
+        return min(FIRST_STAGE, self.rounds) if self.until_rest else self.rounds
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _automatic(cls, values: Any) -> Any:
+        """Rounds in words: "auto", or "auto:" and the most."""
+        asked = values.get("rounds") if isinstance(values, dict) else None
+        if not isinstance(asked, str):
+            return values
+        word, colon, most = asked.partition(":")
+        if word != "auto" or (colon and not most.isdigit()):
+            return values  # the check of the number says what is wrong
+        return {**values, "rounds": int(most) if colon else AUTO_ROUNDS, "until_rest": True}
 
     @pydantic.field_validator("weights")
     @classmethod

@@ -16,6 +16,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.evaluate import per_client
 from apiece.experiment.best import BestRound, Curve
 from apiece.experiment.build import Arena
+from apiece.experiment.converge import has_rested
 from apiece.experiment.judge import finite, metric_values, outcomes_of, sample
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.models.failures import raise_failures
@@ -42,7 +43,8 @@ def train(
 
     Or from where it stands, if it has `begun`; the curve is then that of the rounds since.
 
-    With `plan.stop` the run stops when validation no longer improves, and is given as it was at its best round.
+    With `plan.stop` the run stops when validation no longer improves, and is given as it was at its best round. With
+    `plan.until_rest` it ends where validation has come to rest.
 
     The curve is a mean over clients, each counting once; of a large population a fixed sample is looked at, and
     `sampling_error` is the standard error that this brings.
@@ -56,7 +58,7 @@ def train(
         tick(run.round)
     watched = _honest(sample(place.population, plan.evaluate_clients), run)
     best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
-    while run.round < plan.rounds:
+    while run.round < plan.rounds and not (plan.until_rest and has_rested(curve)):
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.look_every, plan.rounds - run.round))
         jax.block_until_ready(run.server)
@@ -65,13 +67,14 @@ def train(
         curve.append(_look(engine, run, place, watched, seconds))
         tick(run.round - before)
         if best is not None and best.look(run, curve):
-            tick(plan.rounds - run.round)  # as good as done
             break
         due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
         if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
             engine.save(run, keep, {"curve": curve, "seconds": seconds})
             saved = time.monotonic()
             saving = saved - began
+    if run.round < plan.rounds:
+        tick(plan.rounds - run.round)  # as good as done
     if best is not None:
         run = best.result(run, engine.start(place.model.init, seed, hyper), curve)
     return run, curve, seconds

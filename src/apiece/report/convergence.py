@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from apiece.experiment.extend import ENDLESS
+from apiece.client.schedule import ENDLESS
 from apiece.experiment.record import Convergence, Record
 from apiece.report.numbers import counted, listed, number, percent
 
@@ -14,6 +14,7 @@ def convergence(record: Record, run: str = "RUN") -> list[str]:
     """What is to be said of a record; `run` is what its folder is called in a command."""
     found = {name: method.convergence for name, method in record.methods.items() if method.convergence}
     told = [
+        _until_rest(found, record.spec),
         _tested(record),
         _improving({name: mine for name, mine in found.items() if mine.improves}, record.spec, run),
         _rising([name for name, mine in found.items() if mine.state == "rising"]),
@@ -44,6 +45,14 @@ def _improving(found: dict[str, Convergence], spec: dict[str, Any], run: str) ->
     twice = 2 * spec["train"]["rounds"]
     return (f"Still improving: {listed(names + more)}. As many rounds again are expected to lower {whose} validation "
             f"loss by {gains}{order}. {_go_on(spec['train'], twice, run)}")  # fmt: skip
+
+
+def _until_rest(found: dict[str, Convergence], spec: dict[str, Any]) -> str:
+    """How many rounds each method took, where that was not given."""
+    if not spec["train"].get("until_rest") or not found:
+        return ""
+    each = [f"{name} {mine.rounds:,}" for name, mine in found.items()]
+    return f"Rounds until validation rests, at most {spec['train']['rounds']:,}: {listed(each)}."
 
 
 def _tested(record: Record) -> str:

@@ -114,10 +114,11 @@ def _legend(record: Record, metric: Metric, beside_local: bool, unit: str) -> li
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
     tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
+    most = "at most " if spec["train"].get("until_rest") else ""
     examples = federation.examples["test"]
     one = f"; one is {100 / examples:.1g} points" if metric.higher and examples else ""
     lines = [
-        f"{federation.clients} clients{aside}, {record.model}, {spec['train']['rounds']} rounds; {tuned}.",
+        f"{federation.clients} clients{aside}, {record.model}, {most}{spec['train']['rounds']} rounds; {tuned}.",
         f"test: {metric.text} over all clients' {examples} test examples{one} ({over}).",
         "worst tenth: mean over the worst 10% of clients.",
     ]
