@@ -66,7 +66,7 @@ def test_a_model_on_its_way_to_infinity_is_no_number_either():
     assert are_numbers({"w": np.array([[1e12], [1e3]]), "count": np.array([10**12, 1])}).tolist() == [False, True]
 
 
-def test_if_what_is_shared_is_no_number_everybody_falls():
+def test_if_nobody_has_a_number_the_method_has_diverged_and_nothing_is_mended():
     engine, run = trained(Vectorized, fed_avg(loss, lr=0.5, batch=0))
-    assert engine.personal(run, np.arange(3)).tolist() == [0.25] * 3
+    assert not are_numbers(engine.personal(run, np.arange(3))).any()
     assert run.fallen == {0, 1, 2}

@@ -15,7 +15,7 @@ from apiece.experiment import compare, environment, resume, tables
 SPEC = {**SMALL, "seeds": [0], "baselines": False, "methods": {"ditto": {"lam": 0.5}, "scaffold": {}}}
 # What is written, in this order; a checkpoint after every round but the last.
 FILES = [
-    "federation.json", "spec.toml",
+    "federation.json", "spec.toml", "steps.json",
     "ditto-tuning.json", "ditto-tuning.json", "ditto-0.safetensors", "ditto-0.safetensors",
     "ditto-0.safetensors", "ditto-0-end.safetensors", "ditto-0-done.safetensors",  # models, the end, the outcome
     "scaffold-tuning.json", "scaffold-tuning.json", "scaffold-0.safetensors", "scaffold-0.safetensors",
@@ -52,12 +52,12 @@ def photographed(place):
 @pytest.mark.parametrize(
     ("after", "moment"),
     [
-        (3, "in the middle of tuning"),
-        (5, "after the first checkpoint"),
-        (7, "with models but no outcome"),
-        (8, "with models and the end but no outcome"),
-        (13, "in the last method"),
-        (17, "before the record"),
+        (4, "in the middle of tuning"),
+        (6, "after the first checkpoint"),
+        (8, "with models but no outcome"),
+        (9, "with models and the end but no outcome"),
+        (14, "in the last method"),
+        (18, "before the record"),
     ],
 )
 def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(snapshots, tmp_path, after, moment):
@@ -72,7 +72,7 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(snapshots, tmp_p
 
 
 def test_a_checkpoint_is_really_continued_and_not_begun_again(snapshots, tmp_path):
-    shutil.copytree(snapshots / "6", tmp_path / "run")
+    shutil.copytree(snapshots / "7", tmp_path / "run")
     rounds = []
     resume(tmp_path / "run", lambda what, done, total: rounds.append((what, done, total)))
     of_ditto = [done for what, done, _ in rounds if what == "ditto: seed 0"]
@@ -109,8 +109,9 @@ def test_resume_accepts_a_path_as_text(snapshots):
     assert resume(str(snapshots / "run")).record.plain() == record_of(snapshots / "run")
 
 
-@pytest.mark.parametrize(("at", "name"), [(5, "ditto-0.safetensors"), (9, "ditto-0-done.safetensors"),
-                                          (3, "ditto-tuning.json"), (3, "federation.json")])  # fmt: skip
+@pytest.mark.parametrize(("at", "name"), [(6, "ditto-0.safetensors"), (10, "ditto-0-done.safetensors"),
+                                          (4, "ditto-tuning.json"), (4, "federation.json"),
+                                          (3, "steps.json")])  # fmt: skip
 @pytest.mark.parametrize("damage", ["cut", "nonsense", "empty"])
 def test_a_damaged_file_is_named(snapshots, tmp_path, at, name, damage):
     shutil.copytree(snapshots / str(at), tmp_path / "run")

@@ -50,3 +50,15 @@ def test_a_run_tells_of_every_client_and_of_newcomers_for_every_method(name, tmp
             assert len(late.examples) > 1 and all(math.isfinite(score.mean) for score in late.scores), method
         assert method in page
     assert ("newcomers" in page) == (name != "hospitals")
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_with_default_steps_nobody_diverges(name, tmp_path):
+    known, options, clients, model, sizes = FEDERATIONS[name]
+    federation = source(known, **options)
+    federation = federation.take(range(min(clients, federation.clients)))
+    how = dict(rounds=3, seeds=1, tune=2, out=tmp_path / "run", model=model, model_options=sizes)
+    record = compare(federation, ["ditto"], **how).record
+    assert not record.ranking.diverged
+    for method in record.methods.values():
+        assert not method.fallen and all(math.isfinite(one.validation_loss) for one in method.tuning)

@@ -30,16 +30,20 @@ def are_numbers(models: Personal) -> np.ndarray:
 def mend_models(build: Build, run: RunState, models: Personal, who: np.ndarray, data_of: Callable[[int], Data]) -> Tree:
     """The stacked models of these clients, others in place of those that are no numbers; `run.fallen` tells whose.
 
+    If several train and not one of them has a model that is a number, the method has diverged: all stay as they are.
+
     Args:
         build: the engine's. data_of: a client's training data.
     """
     good = are_numbers(jax.tree.map(lambda leaf: leaf[: len(who)], models))
     if good.all():
         return models
+    run.fallen.update(who[~good].tolist())
+    if not good.any() and (who < len(run.known)).sum() > 1:
+        return models
     models = jax.tree.map(lambda leaf: np.array(leaf), models)
     for at in np.flatnonzero(~good):
         i = int(who[at])
-        run.fallen.add(i)
         instead = stand_in(build, run, i, data_of(i), jax.tree.map(lambda leaf: leaf[at], models))  # noqa: B023 (at once)
         jax.tree.map(lambda leaf, value: leaf.__setitem__(at, np.asarray(value)), models, instead)  # noqa: B023
     return models

@@ -196,6 +196,8 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
 
 def _steps(spec: Spec, place: setup.Arena, run: RunFolder) -> StepSizes | None:
     """How long steps may be, from its file if that was found before."""
+    if not run.steps.exists() and all(path.exists() for path in run.results):
+        return None  # a finished run of before, which is only read
     if not run.steps.exists():
         found = find_steps(place, spec.rows, spec.train, spec.tune, spec.seeds[0])
         files.write_json(run.steps, None if found is None else files.as_plain(found.model_dump()))
