@@ -1,5 +1,6 @@
 """From columns to arrays: features as numbers; clients, labels and splits as they are. What is wrong is noted."""
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from apiece.data.load.notes import SHOWN, Notes, leave_out, quoted
 from apiece.data.load.read import Table
 
 LONG = 20  # letters; whoever writes more means something
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+DAY_FIRST = re.compile(r"\s*\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
 FILL = "fill the cell or remove the row"
 
 
@@ -103,6 +106,12 @@ def key_array(table: Table, name: str, role: str, notes: Notes) -> np.ndarray | 
         bad = np.array([empty(value) for value in listed], bool)
     else:
         bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
+    if role == "order" and kind in "SUO":
+        mixed = np.flatnonzero([DAY_FIRST.match(str(value)) is not None for value in listed])
+        if len(mixed):
+            what = f"{quoted(listed[mixed[0]])} sorts by its first figures"
+            notes.cells(role, table, name, mixed, what, "write dates as 2024-03-31")
+            return None
     if bad.any():
         what = f"the {role} is missing" + ("" if kind in "SUO" else " or not finite")
         notes.cells(role, table, name, np.flatnonzero(bad), what, "fill or remove the row")
@@ -129,7 +138,7 @@ def parse_numbers(table: Table, name: str, values: np.ndarray, notes: Notes) -> 
         return np.array(numbers, np.float64).reshape(values.shape)
     first = [str(listed[i]) for i in bad[:SHOWN]]
     said = ", ".join(quoted(value) for value in dict.fromkeys(first))
-    remedy = _remedy(table, name, first)
+    remedy = _remedy(table, name, list(dict.fromkeys(str(listed[i]) for i in bad)))
     rows = np.unique(bad // (values.size // len(values)))
     what = f"{said} is not a number" if len(set(first)) == 1 else f"{said} are not numbers"
     notes.cells("number", table, name, rows, what, remedy, count=len(bad))
@@ -141,6 +150,8 @@ def _remedy(table: Table, name: str, bad: Sequence[str]) -> str:
     words = f"if they are words, say so (-D categorical={shlex.quote(name)})"
     if table.decimal != "." and any("." in value and is_nearly_number(value) for value in bad):
         return "decimals have a comma here, so take out all points, or leave --decimal out"
+    if all(THOUSANDS.fullmatch(value.strip()) for value in bad):
+        return f"write 1234, not 1,234; if the comma is a decimal one, say so (--decimal ,); {words}"
     if any("," in value and is_number(value.replace(",", ".")) for value in bad):
         return f"write a point, not a comma, before decimals, or say so (--decimal ,); {words}"
     if any(is_nearly_number(value) for value in bad):

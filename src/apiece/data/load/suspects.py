@@ -5,7 +5,8 @@ because float32 cannot tell large whole numbers apart.
 """
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from apiece.data.load.take import Wanted, other_columns
 
 INDEX = re.compile(r"id|idx|index|row_?(id|idx|index|number|num|names?)|__index_level_\d+__|level_0|unnamed: ?[\d.]+")
 ID = re.compile(r".+(_id|_uuid|[a-z]I[dD])|uuid|guid")
+DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2}")
 STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 HUGE = 1e9
 FEW = 20  # rows in which chance makes columns look like anything
@@ -60,21 +62,27 @@ def leave_out_indexes(tables: Sequence[Table], wanted: Wanted, notes: Notes) -> 
     return wanted._replace(exclude=(*wanted.exclude, *found))
 
 
-def warn_of_columns(tables: Sequence[Table], features: Sequence[str], label: str | None, notes: Notes) -> None:
+def warn_of_columns(
+    tables: Sequence[Table], features: Sequence[str], categorical: Collection[str], label: str | None, notes: Notes
+) -> None:
     """Warn of features that are hardly what they seem; those that are no single values per row are not looked at."""
     if tables[0].archive or sum(table.rows for table in tables) < FEW:
         return
     target = _raw(tables, label) if label is not None and label in tables[0].names else None
     raws = [raw for name in features if name in tables[0].names and (raw := _raw(tables, name)) is not None]
-    for column in raws:
-        _warn_of_values(tables, column, notes)
-        if column.text:
+    raws = [raw for raw in raws if not raw.text or raw.name in categorical]  # the others are problems
+    for column in [*raws, *([target] if target is not None and target.text else [])]:
+        _warn_of_words(tables, column, notes) if column.text else _warn_of_numbers(tables, column, notes)
+        if column.text and column is not target:
             levels, count = np.unique(column.values[column.there], return_counts=True)
             near = dict(zip(levels.tolist(), count.tolist(), strict=True))
             warn_of_near_names(near, f"words in column '{column.name}'", notes)
+    dates = [raw.name for raw in raws if raw.text and _are_dates(raw)]
+    _say(notes, dates, "dates, taken as words, of which the next ones are new; to train on the first and test on the "
+                       "last, say -D order=COLUMN")  # fmt: skip
     same = [raw.name for raw in raws if raw.there.all() and len(np.unique(raw.values)) == 1]
     _say(notes, same, "the same value in every row, so nothing to learn from")
-    ids = [raw.name for raw in raws if raw.name not in same and _is_id(tables, raw)]
+    ids = [raw.name for raw in raws if raw.name not in (*same, *dates) and _is_id(tables, raw)]
     _say(notes, ids, "a number or name of each row, it seems: nothing that holds for the next row")
     if target is not None:
         leaks = [raw.name for raw in raws if raw.name not in (*same, *ids) and _tells(raw, target)]
@@ -143,10 +151,23 @@ def _tells(raw: _Raw, target: _Raw) -> bool:
         return bool(abs(np.corrcoef(raw.values, target.values)[0, 1]) > ALIKE)
 
 
-def _warn_of_values(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
+def _are_dates(raw: _Raw) -> bool:
+    levels = np.unique(raw.values[raw.there]).tolist()
+    return len(levels) > 1 and sum(DATE.match(level) is not None for level in levels) > len(levels) / 2
+
+
+def _warn_of_words(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
+    """Signs among words: most people mean by them that they do not know. Signs alone, as + and -, are answers."""
+    levels = np.unique(raw.values[raw.there]).tolist()
+    signs = [word for word in levels if not any(character.isalnum() for character in word)]
+    for word in signs if len(signs) < len(levels) else []:
+        where = _where(tables, np.flatnonzero(raw.values == word))
+        notes.warnings.append(f"{where}, column '{raw.name}': '{word}' is taken as a word; if it stands for a gap, say "
+                              f"so (--na {shlex.quote(word)})")  # fmt: skip
+
+
+def _warn_of_numbers(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
     """Huge numbers, and numbers that stand for something else, far from all others."""
-    if raw.text:
-        return
     huge = np.flatnonzero(raw.there & (np.abs(raw.values) >= HUGE))
     if len(huge):
         notes.warnings.append(f"{_where(tables, huge)}, column '{raw.name}': huge, {raw.values[huge[0]]:.6g}; mend it, "
