@@ -1,4 +1,4 @@
-"""Tables as people have them, through the command: every message fits 80 columns and names a remedy; nothing crashes."""
+"""Tables as people have them, through the command: every message fits 80 columns and names a remedy; none crashes."""
 
 import numpy as np
 import pytest
