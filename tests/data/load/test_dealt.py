@@ -43,25 +43,24 @@ def clinics(path, rows=90):
     return path
 
 
-def cases(tmp_path):
-    table = clinics(tmp_path / "clinics.csv")
-    how = {"client": "clinic", "label": "ill"}
-    yield "table", load(table, **how)
-    yield "scaled", load(table, standardize=True, **how)
-    yield "pictures", digits(clients=12)
-    yield "new clients", digits(clients=12).hold_out_clients(0.25)
-    yield "targets", linear(clients=11)
-    yield "no validation", load(table, shares=(0.8, 0, 0.2), exclude="split", **how)
-    x, y, split = np.eye(6, dtype=np.float32), np.array([0, 1, 0, 0, 1, 2]), [0, 0, 0, 1, 2, 2]
-    yield "a class that is tested only", from_rows(x, y, np.zeros(6, int), classes=("z", "a", "m"), split=split)
+HOW = {"client": "clinic", "label": "ill"}
+CASES = {
+    "table": lambda path: load(clinics(path), **HOW),
+    "scaled": lambda path: load(clinics(path), standardize=True, **HOW),
+    "pictures": lambda path: digits(clients=12),
+    "new clients": lambda path: digits(clients=12).hold_out_clients(0.25),
+    "targets": lambda path: linear(clients=11),
+    "no validation": lambda path: load(clinics(path), shares=(0.8, 0, 0.2), exclude="split", **HOW),
+    "a class that is tested only": lambda path: from_rows(
+        np.eye(6, dtype=np.float32), np.array([0, 1, 0, 0, 1, 2]), np.zeros(6, int), classes=("z", "a", "m"),
+        split=[0, 0, 0, 1, 2, 2],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["table", "scaled", "pictures", "new clients", "targets", "no validation", "a class that is tested only"],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_what_was_dealt_is_read_back_as_it_was(tmp_path, case):
-    federation = dict(cases(tmp_path))[case]
+    federation = CASES[case](tmp_path / "clinics.csv")
     file = write_dealt(federation, tmp_path / "split")
     seen = inspect(file)
     assert seen.problems == []

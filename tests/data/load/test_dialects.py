@@ -89,6 +89,12 @@ def test_numbers_in_other_dress_are_no_words(tmp_path, dressed):
     assert "age=$7" in load(path, delimiter=";", categorical="age").features
 
 
+def test_commas_that_may_be_between_thousands_are_not_called_decimal(tmp_path):
+    path = write(tmp_path / "a.csv", ";", change=lambda row, i: [row[0], f"{1000 + 37 * i:,}", *row[2:]])
+    problem = inspect(path, delimiter=";").problems[0]
+    assert "write 1234, not 1,234; if the comma is a decimal one, say so (--decimal ,)" in problem
+
+
 def test_targets_with_decimal_commas_are_no_classes(tmp_path):
     path = write(tmp_path / "a.csv", ";", ",", header=("client", "label", "dose", "kind"))
     problem = inspect(path, delimiter=";", features="kind").problems[0]

@@ -44,6 +44,12 @@ def test_nothing_is_said_of_a_table_that_is_as_it_should_be(tmp_path):
             "row 6 (the first of 4), column 'dose': -999, far from all",
         ),
         ({"dose": lambda i: 9999 if i == 0 else i % 7 + 0.5}, "if it stands for a gap, say so (--na 9999)"),
+        ({"seen": lambda i: f"2024-01-{1 + i % 28:02d}"}, "column 'seen': dates, taken as words"),
+        ({"seen": lambda i: f"{1 + i % 28}.3.2024"}, "say -D order=COLUMN"),
+        (
+            {"town": lambda i: ["bath", "?"][i % 3 % 2]},
+            "(the first of 13), column 'town': '?' is taken as a word",
+        ),
         ({"town": lambda i: ["Bath", "bath", "york"][i % 3]}, "words in column 'town' that differ in capitals"),
     ],
 )
@@ -61,6 +67,7 @@ def test_a_suspect_column_is_warned_of_with_its_remedy(tmp_path, columns, told):
     [
         {"salary": lambda i: 1000 + (i * 7919) % 90001},  # all different, but in a wide range
         {"dose": lambda i: 99 if i % 9 == 4 else 60 + i % 30},  # near the others
+        {"reflex": lambda i: "+-"[i % 3 % 2]},  # signs alone
         {"stage": lambda i: i % 2},  # as many values as classes, but not in step
     ],
 )

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,19 @@ DECIMALS = (".", ",")
 _BLANK = r"[\s\u00ad\u180e\u200b-\u200f\u2060\ufeff]"  # no-break and thin spaces are \s; the others only look so
 _AROUND = re.compile(rf"^{_BLANK}+|{_BLANK}+$")
 _DRESS = re.compile(r"[$€£¥%'\s]")
+
+
+def of_each(function: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
+    """A function of every cell, computed once for those that are equal: columns hold few different words.
+
+    >>> of_each(str.upper, ["a", "b", "a"])
+    ['A', 'B', 'A']
+    """
+    try:
+        known = {cell: function(cell) for cell in set(cells)}
+    except TypeError:  # lists have no hash
+        return [function(cell) for cell in cells]
+    return [known[cell] for cell in cells]
 
 
 def strip_blanks(text: str) -> str:

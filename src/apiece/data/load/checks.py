@@ -42,11 +42,11 @@ def check_sizes(path: Path, client: np.ndarray, ids: np.ndarray, share: np.ndarr
     if len(small):
         who = ", ".join(f"{quoted(ids[i])} ({sizes[i]})" for i in small[:SHOWN])
         more = f" and {len(small) - SHOWN} more" if len(small) > SHOWN else ""
-        notes.problem(
-            "size",
-            f"{path}: clients with fewer examples than the {need} the split needs: {who}{more}; give them more, "
-            f"change the shares, or leave them out with min_size={need} (-D min_size={need})",
-        )
+        them = f"change the shares, or leave them out with min_size={need} (-D min_size={need})"
+        if len(small) == len(ids):
+            them = "or name another column that tells clients apart (--client COLUMN)"
+        said = f"clients with fewer examples than the {need} the split needs: {who}{more}"
+        notes.problem("size", f"{path}: {said}; give them more, {them}")
 
 
 def check_split(path: Path, client: np.ndarray, ids: np.ndarray, split: np.ndarray, column: str, notes: Notes) -> None:

@@ -1,16 +1,20 @@
 """From columns to arrays: features as numbers; clients, labels and splits as they are. What is wrong is noted."""
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.load.cells import is_blank, is_missing, is_nearly_number, is_number, number_of, strip_blanks
+from apiece.data.load.cells import is_blank, is_missing, is_nearly_number, is_number, number_of, of_each, strip_blanks
 from apiece.data.load.notes import SHOWN, Notes, leave_out, quoted
 from apiece.data.load.read import Table
 
 LONG = 20  # letters; whoever writes more means something
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+DAY_FIRST = re.compile(r"\s*\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
 FILL = "fill the cell or remove the row"
 
 
@@ -46,12 +50,14 @@ def categorical_columns(tables: Sequence[Table], names: Sequence[str]) -> set[st
         values = [table.column(name) for table in tables if name in table.names]
         if not any(column.dtype.kind in "SUO" for column in values) or any(column.ndim != 1 for column in values):
             continue
-        cells = [cell for column in values for cell in _strings(column) if not is_missing(cell)]
-        if not all(isinstance(cell, str | int | float) for cell in cells):
+        listed = [cell for column in values for cell in _strings(column)]
+        if not all(cell is None or isinstance(cell, str | int | float) for cell in listed):
             continue
+        cells = Counter(cell for cell in listed if cell is not None)
+        cells = Counter({cell: count for cell, count in cells.items() if not is_missing(cell)})
         decimal = tables[0].decimal
         words = [cell for cell in cells if not is_number(cell, decimal) and not is_nearly_number(cell)]
-        if len(words) > len(cells) / 2 and len(set(cells)) > 1:
+        if sum(cells[word] for word in words) > cells.total() / 2 and len(cells) > 1:
             found.add(name)
     return found
 
@@ -106,9 +112,15 @@ def key_array(table: Table, name: str, role: str, notes: Notes) -> np.ndarray | 
             return None
         values = _objects(listed)
         empty = is_blank if role == "client" else is_missing  # a client may be called NA: a country is
-        bad = np.array([empty(value) for value in listed], bool)
+        bad = np.array(of_each(empty, listed), bool)
     else:
         bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
+    if role == "order" and kind in "SUO":
+        mixed = np.flatnonzero(of_each(lambda value: DAY_FIRST.match(str(value)) is not None, listed))
+        if len(mixed):
+            what = f"{quoted(listed[mixed[0]])} sorts by its first figures"
+            notes.cells(role, table, name, mixed, what, "write dates as 2024-03-31")
+            return None
     if bad.any():
         what = f"the {role} is missing" + ("" if kind in "SUO" else " or not finite")
         notes.cells(role, table, name, np.flatnonzero(bad), what, "fill or remove the row")
@@ -129,13 +141,13 @@ def parse_numbers(table: Table, name: str, values: np.ndarray, notes: Notes) -> 
         what = "lists of different lengths, or of other things than numbers"
         notes.problem("shape", f"{table.file}, column '{name}': holds {what}; make all rows alike")
         return None
-    numbers = [number_of(value, table.decimal) for value in listed]
+    numbers = of_each(lambda value: number_of(value, table.decimal), listed)
     bad = np.flatnonzero([number is None for number in numbers])
     if len(bad) == 0:
         return np.array(numbers, np.float64).reshape(values.shape)
     first = [str(listed[i]) for i in bad[:SHOWN]]
     said = ", ".join(quoted(value) for value in dict.fromkeys(first))
-    remedy = _remedy(table, name, first)
+    remedy = _remedy(table, name, list(dict.fromkeys(str(listed[i]) for i in bad)))
     rows = np.unique(bad // (values.size // len(values)))
     what = f"{said} is not a number" if len(set(first)) == 1 else f"{said} are not numbers"
     notes.cells("number", table, name, rows, what, remedy, count=len(bad))
@@ -147,6 +159,8 @@ def _remedy(table: Table, name: str, bad: Sequence[str]) -> str:
     words = f"if they are words, say so (-D categorical={shlex.quote(name)})"
     if table.decimal != "." and any("." in value and is_nearly_number(value) for value in bad):
         return "decimals have a comma here, so take out all points, or leave --decimal out"
+    if all(THOUSANDS.fullmatch(value.strip()) for value in bad):
+        return f"write 1234, not 1,234; if the comma is a decimal one, say so (--decimal ,); {words}"
     if any("," in value and is_number(value.replace(",", ".")) for value in bad):
         return f"write a point, not a comma, before decimals, or say so (--decimal ,); {words}"
     if any(is_nearly_number(value) for value in bad):
@@ -194,7 +208,7 @@ def _levels(table: Table, name: str, notes: Notes, gaps: bool) -> np.ndarray | N
         notes.problem("number", f"{table.file}, column '{name}': levels must be one number or text per row")
         return None
     if values.dtype.kind in "SUO":
-        cells = [None if is_missing(cell) else strip_blanks(str(cell)) for cell in _strings(values)]
+        cells = of_each(lambda cell: None if is_missing(cell) else strip_blanks(str(cell)), _strings(values))
     else:
         there = np.isfinite(values)
         texts = iter(as_texts(values[there]).tolist())

@@ -135,8 +135,8 @@ def inspect(
     ...     for problem in inspect(folder + "/a.csv").problems: print(problem.replace(folder + "/", ""))
     a.csv, row 3, column 'age': 'old' is not a number; mend the cell, call it missing (--na old), or leave the column \
 out (--exclude age)
-    a.csv: clients with fewer examples than the 3 the split needs: 'oslo' (1), 'rome' (1); give them more, change the \
-shares, or leave them out with min_size=3 (-D min_size=3)
+    a.csv: clients with fewer examples than the 3 the split needs: 'oslo' (1), 'rome' (1); give them more, or name \
+another column that tells clients apart (--client COLUMN)
     """
     path, notes = Path(path), Notes()
     if (path / "federation.json").is_file():

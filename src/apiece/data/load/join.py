@@ -50,7 +50,7 @@ def federate(
     for name in sorted(set(wanted.categorical).difference(features)):
         notes.problem("missing", f"{first.file}: categorical '{name}' is none of the features: {listed(features)}")
     if not wanted.text and not wanted.dealt:
-        warn_of_columns(agreeing, features, roles["label"], notes)
+        warn_of_columns(agreeing, features, categorical, roles["label"], notes)
     parts: list[Taken] = []
     for table in agreeing:
         table = replace(table, names=first.names)

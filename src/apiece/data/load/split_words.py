@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from apiece.data.deal import deal
-from apiece.data.load.cells import is_blank
+from apiece.data.load.cells import is_blank, of_each
 from apiece.data.load.columns import as_texts
 from apiece.data.load.notes import Notes, leave_out, listed, quoted
 from apiece.data.load.read import Table
@@ -21,6 +21,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 EITHER = ("eval", "evaluation")  # the test, or the validation where others are the test
 COLUMNS = ("split", "splits", "fold", "folds", "partition", "subset", "set", "datasplit", "datasetsplit", "traintest")
 UNDERSTOOD = "train, validation, test, nor another word for them (training, val, valid, dev, testing, eval, holdout)"
+LOOK = 1000  # rows; who has not said a split by then says none
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
 
 
@@ -135,14 +136,16 @@ def _said(tables: Sequence[Table], name: str) -> np.ndarray | None:
     columns = [table.column(name) for table in tables]
     if any(values.ndim != 1 or values.dtype.kind not in "biufSUO" for values in columns):
         return None
-    if _plain(name) not in COLUMNS and any(values.dtype.kind not in "SUO" for values in columns):
-        return None
+    if _plain(name) not in COLUMNS:
+        first = [value for values in columns for value in values[:LOOK].tolist() if isinstance(value, str)]
+        if (number_splits(np.array(["", *first])) < 0).all():  # so no other text is read in vain
+            return None
     texts = [as_texts(values) if values.dtype.kind in "biuf" else _words(values) for values in columns]
     return np.concatenate(texts)
 
 
 def _words(values: np.ndarray) -> np.ndarray:
-    return np.array(["" if is_blank(value) else str(value) for value in values.tolist()], np.str_)
+    return np.array(of_each(lambda value: "" if is_blank(value) else str(value), values.tolist()), np.str_)
 
 
 def _note_unclear(tables: Sequence[Table], name: str, notes: Notes) -> None:

@@ -5,12 +5,13 @@ because float32 cannot tell large whole numbers apart.
 """
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from apiece.data.load.cells import is_missing, strip_blanks
+from apiece.data.load.cells import is_missing, of_each, strip_blanks
 from apiece.data.load.names import warn_of_near_names
 from apiece.data.load.notes import SHOWN, Notes, leave_out, listed
 from apiece.data.load.read import Table
@@ -18,26 +19,34 @@ from apiece.data.load.take import Wanted, other_columns
 
 INDEX = re.compile(r"id|idx|index|row_?(id|idx|index|number|num|names?)|__index_level_\d+__|level_0|unnamed: ?[\d.]+")
 ID = re.compile(r".+(_id|_uuid|[a-z]I[dD])|uuid|guid")
+DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2}")
 STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 HUGE = 1e9
+LOOK = 1000  # rows that show whether a column is one of amounts
 FEW = 20  # rows in which chance makes columns look like anything
 ALIKE = 0.99999  # a correlation that is none by chance
 
 
 class _Raw(NamedTuple):
-    """A column of all tables: as float64 (a gap is NaN), or as texts (a gap is "")."""
+    """A column of all tables: as float64 (a gap is NaN), or as the numbers of its words (a gap is -1)."""
 
     name: str
     values: np.ndarray
-    whole: bool  # written as whole numbers
+    whole: bool = False  # written as whole numbers
+    words: tuple[str, ...] = ()
 
     @property
     def text(self) -> bool:
-        return self.values.dtype.kind == "U"
+        return self.values.dtype.kind == "i"
 
     @property
     def there(self) -> np.ndarray:
-        return self.values != "" if self.text else np.isfinite(self.values)
+        return self.values >= 0 if self.text else np.isfinite(self.values)
+
+    @property
+    def rows_of(self) -> dict[str, int]:
+        rows = np.bincount(self.values[self.there], minlength=len(self.words))
+        return dict(zip(self.words, rows.tolist(), strict=True))
 
 
 def leave_out_indexes(tables: Sequence[Table], wanted: Wanted, notes: Notes) -> Wanted:
@@ -60,24 +69,31 @@ def leave_out_indexes(tables: Sequence[Table], wanted: Wanted, notes: Notes) -> 
     return wanted._replace(exclude=(*wanted.exclude, *found))
 
 
-def warn_of_columns(tables: Sequence[Table], features: Sequence[str], label: str | None, notes: Notes) -> None:
+def warn_of_columns(
+    tables: Sequence[Table], features: Sequence[str], categorical: Collection[str], label: str | None, notes: Notes
+) -> None:
     """Warn of features that are hardly what they seem; those that are no single values per row are not looked at."""
     if tables[0].archive or sum(table.rows for table in tables) < FEW:
         return
     target = _raw(tables, label) if label is not None and label in tables[0].names else None
     raws = [raw for name in features if name in tables[0].names and (raw := _raw(tables, name)) is not None]
-    for column in raws:
-        _warn_of_values(tables, column, notes)
-        if column.text:
-            levels, count = np.unique(column.values[column.there], return_counts=True)
-            near = dict(zip(levels.tolist(), count.tolist(), strict=True))
-            warn_of_near_names(near, f"words in column '{column.name}'", notes)
-    same = [raw.name for raw in raws if raw.there.all() and len(np.unique(raw.values)) == 1]
+    raws = [raw for raw in raws if not raw.text or raw.name in categorical]  # the others are problems
+    for column in [*raws, *([target] if target is not None and target.text else [])]:
+        _warn_of_words(tables, column, notes) if column.text else _warn_of_numbers(tables, column, notes)
+        if column.text and column is not target:
+            warn_of_near_names(column.rows_of, f"words in column '{column.name}'", notes)
+    dates = [raw.name for raw in raws if raw.text and _are_dates(raw)]
+    _say(notes, dates, "dates, taken as words, of which the next ones are new; to train on the first and test on the "
+                       "last, say -D order=COLUMN")  # fmt: skip
+    same = [raw.name for raw in raws if raw.there.all() and (raw.values == raw.values[0]).all()]
     _say(notes, same, "the same value in every row, so nothing to learn from")
-    ids = [raw.name for raw in raws if raw.name not in same and _is_id(tables, raw)]
+    ids = [raw.name for raw in raws if raw.name not in (*same, *dates) and _is_id(tables, raw)]
     _say(notes, ids, "a number or name of each row, it seems: nothing that holds for the next row")
-    if target is not None:
-        leaks = [raw.name for raw in raws if raw.name not in (*same, *ids) and _tells(raw, target)]
+    if target is not None and target.there.all():
+        labels, label_of = np.unique(target.values, return_inverse=True)
+        rest = [raw for raw in raws if raw.name not in (*same, *ids) and raw.there.all()]
+        classes = target.text or len(labels) <= len(label_of) / 2
+        leaks = [raw.name for raw in rest if (_names(raw, label_of) if classes else _is_in_step(raw, target))]
         _say(notes, leaks, f"the label '{label}' once more, it seems: a model would look better than it is")
 
 
@@ -96,16 +112,18 @@ def _raw(tables: Sequence[Table], name: str) -> _Raw | None:
         whole = all(values.dtype.kind in "biu" for values in columns)
         return _Raw(name, np.concatenate([values.astype(np.float64) for values in columns]), whole)
     cells = [cell for values in columns for cell in values.tolist()]
-    return _Raw(name, np.array(["" if is_missing(cell) else strip_blanks(str(cell)) for cell in cells], np.str_), False)
+    bare = of_each(lambda cell: None if is_missing(cell) else strip_blanks(str(cell)), cells)
+    number = {word: i for i, word in enumerate(sorted(set(bare) - {None}))}
+    return _Raw(name, np.array([number.get(word, -1) for word in bare], np.int64), words=tuple(number))
 
 
 def _is_index(tables: Sequence[Table], name: str) -> bool:
+    if name.strip() and not INDEX.fullmatch(name.strip().lower()):
+        return False
     raw = _raw(tables, name)
     if raw is None or not (raw.text or raw.whole):
         return False
-    if not name.strip():  # so writes pandas the index of a table that has none
-        return raw.whole and _counts_rows(tables, raw)
-    return INDEX.fullmatch(name.strip().lower()) is not None
+    return bool(name.strip()) or (raw.whole and _counts_rows(tables, raw))  # an index without a name, as pandas has it
 
 
 def _is_id(tables: Sequence[Table], raw: _Raw) -> bool:
@@ -114,7 +132,7 @@ def _is_id(tables: Sequence[Table], raw: _Raw) -> bool:
     if not raw.there.all() or not (raw.text or raw.whole):
         return False
     if raw.text:
-        return len(np.unique(raw.values)) == len(raw.values)
+        return len(raw.words) == len(raw.values)
     if _counts_rows(tables, raw):
         return True
     # All different is no sign by itself, in amounts of a wide range; all different and dense, or sorted, is one.
@@ -128,35 +146,48 @@ def _counts_rows(tables: Sequence[Table], raw: _Raw) -> bool:
     return all(len(part) > 1 and bool((np.diff(part) == 1).all()) for part in np.split(raw.values, ends))
 
 
-def _tells(raw: _Raw, target: _Raw) -> bool:
-    """Whether a column is the label in other words: a word for each class, or in step with the target."""
-    if not (raw.there.all() and target.there.all()):
+def _names(raw: _Raw, label: np.ndarray) -> bool:
+    """Whether a column has one value for each class, and only for that; `label` are the classes' numbers."""
+    classes = int(label.max()) + 1
+    if len(np.unique(raw.values[:LOOK])) > classes:  # so no column of amounts is sorted in vain
         return False
-    labels, label = np.unique(target.values, return_inverse=True)
-    if target.text or len(labels) <= len(label) / 2:
-        known, value = np.unique(raw.values, return_inverse=True)
-        pairs = np.unique(value.astype(np.int64) * len(labels) + label)
-        return 1 < len(labels) == len(known) == len(pairs) <= len(label) / 2
+    known, value = np.unique(raw.values, return_inverse=True)
+    pairs = np.unique(value.astype(np.int64) * classes + label)
+    return 1 < classes == len(known) == len(pairs) <= len(label) / 2
+
+
+def _is_in_step(raw: _Raw, target: _Raw) -> bool:
+    """Whether a column is the target in other units."""
     if raw.text:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(abs(np.corrcoef(raw.values, target.values)[0, 1]) > ALIKE)
 
 
-def _warn_of_values(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
+def _are_dates(raw: _Raw) -> bool:
+    return len(raw.words) > 1 and sum(DATE.match(word) is not None for word in raw.words) > len(raw.words) / 2
+
+
+def _warn_of_words(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
+    """Signs among words: most people mean by them that they do not know. Signs alone, as + and -, are answers."""
+    signs = [word for word in raw.words if not any(character.isalnum() for character in word)]
+    for word in signs if len(signs) < len(raw.words) else []:
+        where = _where(tables, np.flatnonzero(raw.values == raw.words.index(word)))
+        notes.warnings.append(f"{where}, column '{raw.name}': '{word}' is taken as a word; if it stands for a gap, say "
+                              f"so (--na {shlex.quote(word)})")  # fmt: skip
+
+
+def _warn_of_numbers(tables: Sequence[Table], raw: _Raw, notes: Notes) -> None:
     """Huge numbers, and numbers that stand for something else, far from all others."""
-    if raw.text:
-        return
     huge = np.flatnonzero(raw.there & (np.abs(raw.values) >= HUGE))
     if len(huge):
         notes.warnings.append(f"{_where(tables, huge)}, column '{raw.name}': huge, {raw.values[huge[0]]:.6g}; mend it, "
                               f"call it missing (--na {raw.values[huge[0]]:.6g}), or leave the column out "
                               f"({leave_out(raw.name)})")  # fmt: skip
-    for value in STAND_INS:
+    may_be = np.isin(raw.values, STAND_INS)
+    rest = raw.values[raw.there & ~may_be & (np.abs(raw.values) < HUGE)] if may_be.any() else raw.values[:0]
+    for value in np.unique(raw.values[may_be]).tolist() if len(rest) >= FEW / 2 else []:
         is_it = raw.values == value
-        rest = raw.values[raw.there & ~is_it & (np.abs(raw.values) < HUGE) & ~np.isin(raw.values, STAND_INS)]
-        if not is_it.any() or len(rest) < FEW / 2:
-            continue
         low, high = rest.min(), rest.max()
         if high > low and (value > high + (high - low) or value < low - (high - low)):
             notes.warnings.append(f"{_where(tables, np.flatnonzero(is_it))}, column '{raw.name}': {value:g}, far from "
