@@ -75,7 +75,7 @@ def ffgg(
         merge=lambda theta, replies, cohort, key: tree.step(theta, -lr, plain_mean(replies, cohort.weight)),
         enroll=lambda params, theta, data, key: split(params, private)[1],
         local=local,
-        personal=lambda kept, theta, data, key: join(theta, begin(kept, jax.random.fold_in(key, 2))),
+        personal=lambda kept, theta, data, key: join(theta, begin(kept, key)),
         keep=keep_work,
     )
     return fine_tuned(base, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, part=private)
