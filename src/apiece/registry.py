@@ -33,7 +33,8 @@ from apiece.own import import_thing
 # fmt: off
 __all__ = [
     "Registry", "Option", "Whole", "Number", "read_options", "check_options",
-    "StepSize", "Pull", "Tolerance", "Positive", "NotNegative", "Share", "TunedShare", "FromZero", "Passes",
+    "StepSize", "InnerStepSize", "Pull", "Tolerance", "Positive", "NotNegative", "Share", "TunedShare",
+    "FromZero", "Passes",
 ]
 # fmt: on
 
@@ -82,6 +83,7 @@ class Number(NamedTuple):
 
 # What the options of methods are, by meaning: one range per idea, wherever it occurs. `Any`: a number may be traced.
 StepSize = Annotated[Any, Number(above_zero=True, tuned=(0.01, 3.0))]
+InnerStepSize = Annotated[Any, Number(tuned=(0.01, 3.0))]  # 0: that part of the model stands still
 Pull = Annotated[Any, Number(tuned=(0.01, 10.0))]
 Tolerance = Annotated[Any, Number(above_zero=True, tuned=(0.1, 10.0))]
 Share = Annotated[Any, Number(most=1)]
