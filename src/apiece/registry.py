@@ -33,7 +33,8 @@ from apiece.own import import_thing
 # fmt: off
 __all__ = [
     "Registry", "Option", "Whole", "Number", "read_options", "check_options",
-    "StepSize", "Pull", "Ridge", "Tolerance", "Positive", "NotNegative", "Share", "TunedShare", "FromZero", "Passes",
+    "StepSize", "InnerStepSize", "Pull", "PullOfEach", "Ridge", "Tolerance", "Positive", "NotNegative", "Share",
+    "TunedShare", "FromZero", "Passes",
 ]
 # fmt: on
 
@@ -58,20 +59,28 @@ class Whole(NamedTuple):
 
 class Number(NamedTuple):
     """An option that is a number: above 0 or at least 0 (or any), and at most `most`, if that is said; `tuned`: where
-    tuning looks, on a logarithmic scale; from 0: at 0 itself as well (`apiece.experiment.tune.spread`).
+    tuning looks, on a logarithmic scale; from 0: at 0 itself as well (`apiece.experiment.tune.spread`); `each`: a list
+    of such numbers will do, one for each client that trains.
 
     >>> Number(above_zero=True).checked("lr", 0)
     Traceback (most recent call last):
     apiece.errors.UserError: lr must be above 0, not 0
+    >>> Number(each=True).checked("lam", [1, 0.5])
+    (1.0, 0.5)
     """
 
     above_zero: bool = False
     tuned: tuple[float, float] | None = None
     signed: bool = False
     most: float | None = None
+    each: bool = False
 
-    def checked(self, where: str, value: Any) -> float:
-        """The value as a fraction, or an error that begins with `where`."""
+    def checked(self, where: str, value: Any) -> Any:
+        """The value as a fraction (as a tuple of them), or an error that begins with `where`."""
+        if self.each and isinstance(value, list | tuple | np.ndarray) and len(value):
+            one = self._replace(each=False)
+            numbers = value.tolist() if isinstance(value, np.ndarray) else value
+            return tuple(one.checked(f"{where}, number {at},", number) for at, number in enumerate(numbers, 1))
         value = _finite(where, value)
         if not self.signed and (value < 0 or (value == 0 and self.above_zero)):
             raise UserError(f"{where} must be {'above' if self.above_zero else 'at least'} 0, not {value!r}")
@@ -82,8 +91,10 @@ class Number(NamedTuple):
 
 # What the options of methods are, by meaning: one range per idea, wherever it occurs. `Any`: a number may be traced.
 StepSize = Annotated[Any, Number(above_zero=True, tuned=(0.01, 3.0))]
+InnerStepSize = Annotated[Any, Number(tuned=(0.01, 3.0))]  # 0: that part of the model stands still
 Pull = Annotated[Any, Number(tuned=(0.01, 10.0))]
 Ridge = Annotated[Any, Number(tuned=(0.0, 10.0))]
+PullOfEach = Annotated[Any, Number(tuned=(0.01, 10.0), each=True)]  # one for all, or one for each client
 Tolerance = Annotated[Any, Number(above_zero=True, tuned=(0.1, 10.0))]
 Share = Annotated[Any, Number(most=1)]
 TunedShare = Annotated[Any, Number(most=1, tuned=(0.1, 0.9))]

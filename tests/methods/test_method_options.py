@@ -1,8 +1,10 @@
 """Options of the catalog's methods: their bounds, which of them are tuned and over what, and which are traced."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from apiece.engines.costs import costs
 from apiece.errors import UserError
 from apiece.methods import CATALOG, fed_avg
 from apiece.methods.bind import bind
@@ -32,11 +34,11 @@ TUNED = {
     "self_fl": {"lr": STEP, "tune_lr": STEP},
     "all_for_one": {"eps": TOLERANCE, "lr": STEP},
     "all_for_all": {"lr": STEP, "eps": TOLERANCE},
-    "ffgg": {"lr": STEP, "tune_lr": STEP},
-    "local_ffgg": {"lr": STEP, "tune_lr": STEP},
+    "ffgg": {"inner_lr": STEP, "lr": STEP, "tune_lr": STEP},
+    "local_ffgg": {"inner_lr": STEP, "lr": STEP, "tune_lr": STEP},
     "partial": {"lr": STEP},
     "fed_per": {"lr": STEP},
-    "fed_rep": {"lr": STEP},
+    "fed_rep": {"lr": STEP, "inner_lr": STEP},
     "lg_fed_avg": {"lr": STEP},
     "fed_bn": {"lr": STEP},
     "maml_fl": {"lr": STEP, "tune_lr": STEP},
@@ -53,8 +55,8 @@ TUNED = {
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
-    "a whole number from 1": "ala_steps alone_steps components epochs groups l_default l_max neighbours patience "
-    "pi_steps prox_steps refits steps tune_epochs tune_steps warmup",
+    "a whole number from 1": "ala_steps alone_steps components epochs groups inner_epochs l_default l_max neighbours "
+    "patience pi_steps prox_steps refits steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch halve_every inner_steps population",
     "above 0": "apart beta convexity eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
     "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam radius ridge spread tau tune_lam "
@@ -125,6 +127,16 @@ def test_what_the_user_sets_is_not_tuned_and_the_rest_is():
 def test_names_lists_counts_and_switches_are_checked(name, options, words):
     with pytest.raises(UserError, match=words.replace("?", "[?]")):
         CATALOG.check(name, options)
+
+
+@pytest.mark.parametrize(("name", "more"), [("ffgg", 1), ("local_ffgg", 2 * 3), ("fed_rep", 3), ("partial", 3)])
+def test_inner_work_may_be_given_by_passes_over_the_clients_data(name, more):
+    params, example = {"w": jnp.zeros(3), "b": jnp.zeros(2)}, (jnp.zeros((1, 3)), jnp.zeros(1))
+    order = {"order": "private_first"} if name == "partial" else {}
+    options = {"private": "b", "inner_epochs": 2, "batch": 10, **order} | ({} if name == "ffgg" else {"steps": 3})
+    for size, batches in ((35, 4), (5, 1)):
+        assert costs(CATALOG[name](LOSS, **options), params, example, size).gradients == 2 * batches + more
+    assert CATALOG.check(name, {"inner_lr": 0})["inner_lr"] == 0, "a private part may stand still"
 
 
 def test_passes_may_be_none_in_favour_of_steps():

@@ -51,6 +51,15 @@ def test_fine_tuning_starts_from_the_model_the_method_would_have_used():
     assert tuned.personal(jnp.float32(7), jnp.float32(1), DATA, KEY) == 7
 
 
+def test_what_is_tuned_and_the_tuning_itself_draw_from_keys_apart():
+    # Half a step towards one example, twice: of the examples 0, 3 and 6 the model tells which two.
+    half = dict(steps=1, epochs=None, lr=0.5, batch=1)
+    twice = jax.jit(fine_tuned(fine_tuned(fed_avg(loss), loss, **half), loss, **half).personal)
+    ends = [float(twice((), jnp.float32(9), DATA, jax.random.key(seed))) for seed in range(12)]
+    alike = sum(end in [((9 + y) / 2 + y) / 2 for y in (0, 3, 6)] for end in ends)
+    assert 0 < alike < 12, "a third by chance, and not all"
+
+
 def test_training_itself_is_not_changed():
     base = fed_avg(loss, steps=2, batch=0)
     assert fine_tuned(base, loss)._replace(personal=None) == base._replace(personal=None)

@@ -23,9 +23,18 @@ Slope = Callable[[Tree, Loss, Params], Params]
 
 
 def solve(
-    loss: Loss, params: Params, data: Data, key: Tree, *, solver: str, steps: Tree, lr: Tree, batch: int
+    loss: Loss,
+    params: Params,
+    data: Data,
+    key: Tree,
+    *,
+    solver: str,
+    steps: Tree,
+    lr: Tree,
+    batch: int,
+    epochs: Tree | None = None,
 ) -> Params:
-    """`steps` steps of a solver on the client's own data, from `params`.
+    """`steps` steps of a solver on the client's own data, from `params`; with `epochs`, as many as so many passes have.
 
     "gradient" is `descend`; "cg" is `conjugate_gradients` (which knows its own step size); any other word is the name
     of an optax optimizer, run with learning rate `lr`.
@@ -36,9 +45,10 @@ def solve(
     1.0
     """
     if solver == "cg":
-        return conjugate_gradients(loss, params, data, key, steps=steps, batch=batch)
+        count = steps_taken(data, steps, epochs, batch)
+        return conjugate_gradients(loss, params, data, key, steps=count, batch=batch)
     optimizer = None if solver == "gradient" else optimizer_named(solver)
-    return descend(loss, params, data, key, steps=steps, lr=lr, batch=batch, optimizer=optimizer)
+    return descend(loss, params, data, key, steps=steps, epochs=epochs, lr=lr, batch=batch, optimizer=optimizer)
 
 
 def conjugate_gradients(loss: Loss, params: Params, data: Data, key: Tree, *, steps: Tree, batch: int = 0) -> Params:

@@ -42,6 +42,7 @@ def bind(
     every, known = CATALOG.complete(method, options), CATALOG.options(method)
     if not every.get("population", 1):
         every["population"] = population
+    _check_each(name, known, every, population)
     hyper = {key: value for key, value in every.items() if isinstance(value, float) and known[key].default is not None}
     fixed = {key: value for key, value in every.items() if key not in hyper}
     if CATALOG.takes(method, "model"):
@@ -61,6 +62,17 @@ def bind(
         return keep_memories(method, tape) if keep else method
 
     return build, hyper
+
+
+def _check_each(name: str, known: Mapping[str, Option], options: Mapping[str, Any], population: int) -> None:
+    """Where every client has a value of its own, there is one for each that trains."""
+    for option, value in options.items():
+        each = isinstance(value, tuple) and getattr(known[option].rule, "each", False)
+        if each and population and len(value) != population:
+            raise UserError(
+                f"option '{option}' of method '{name}' has {len(value)} values for {population} clients that train; "
+                "give one for each, or one for all"
+            )
 
 
 def step_sizes(options: Mapping[str, Option]) -> list[str]:

@@ -7,13 +7,14 @@ import jax
 from apiece.client.descend import descend, toward
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
-from apiece.registry import FromZero, Passes, Pull, StepSize
+from apiece.registry import FromZero, Passes, PullOfEach, StepSize
+from apiece.wrap import per_client
 
 
 def ditto(
     loss: Loss,
     *,
-    lam: Pull = 0.1,
+    lam: PullOfEach = 0.1,
     steps: int = 20,
     epochs: Passes | None = None,
     lr: StepSize = 0.1,
@@ -31,12 +32,15 @@ def ditto(
     Reference: Li et al. 2021.
 
     Args:
-        lam: strength of the pull; 0 is Local, infinity FedAvg. steps: local steps a round, on each of the two models.
+        lam: strength of the pull; 0 is Local, infinity FedAvg; or a list, one for each client, which is then sent
+        along. steps: local steps a round, on each of the two models.
         epochs: passes over the data instead of `steps`. lr: step size of both. batch: examples a step, 0 for all.
 
     >>> ditto(lambda params, batch, key: 0.0, lam=0.5).enroll("initial", "shared", None, None)
     'shared'
     """
+    if isinstance(lam, tuple | list):
+        return per_client(lambda own: ditto(loss, lam=own, steps=steps, epochs=epochs, lr=lr, batch=batch), lam)
     base = fed_avg(loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
     train = partial(descend, loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
 

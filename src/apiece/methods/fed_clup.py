@@ -10,14 +10,15 @@ from apiece.aggregate import plain_mean
 from apiece.client.descend import descend, toward
 from apiece.errors import UserError
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
-from apiece.registry import FromZero, Passes, Positive, Pull, StepSize
+from apiece.registry import FromZero, Passes, Positive, PullOfEach, StepSize
 from apiece.theory.formulas import proved_steps
+from apiece.wrap import per_client
 
 
 def fed_clup(
     loss: Loss,
     *,
-    lam: Pull = 0.5,
+    lam: PullOfEach = 0.5,
     steps: Tree = 20,
     epochs: Passes | None = None,
     lr: StepSize = 0.1,
@@ -40,16 +41,22 @@ def fed_clup(
     Reference: the FedCLUP paper (accuracy and communication in personalized federated learning).
 
     Args:
-        lam: strength of the pull. steps: local steps a round. epochs: passes over the data instead of `steps`.
-        lr: step size. batch: examples a step, 0 for all (full gradient). gamma: the server's step; none: 1/lam,
-        which makes x the mean of the w_i. smoothness, convexity: L and mu of the clients' losses; given, `steps`,
-        `lr` and `gamma` are the theory's (see `theory_steps`).
+        lam: strength of the pull; or a list, one for each client, which is then sent along. steps: local steps a round.
+        epochs: passes over the data instead of `steps`. lr: step size. batch: examples a step, 0 for all (full
+        gradient). gamma: the server's step; none: 1/lam (of a list: of its mean), which makes x the mean of the w_i, by
+        their lam. smoothness, convexity: L and mu of the clients' losses; given, `steps`, `lr` and `gamma` are the
+        theory's (see `theory_steps`).
 
     >>> fed_clup(lambda params, batch, key: 0.0, lam=0.5).enroll("initial", "shared", None, None)
     'shared'
     """
     if (smoothness is None) != (convexity is None):
         raise UserError("fed_clup: theory needs both 'smoothness' and 'convexity', or neither; only one was given")
+    if isinstance(lam, tuple | list):
+        if smoothness is not None:
+            raise UserError("fed_clup: theory's steps are for one 'lam'; give one, or leave 'smoothness' out")
+        how = dict(steps=steps, epochs=epochs, lr=lr, batch=batch, gamma=gamma)
+        return per_client(lambda own: fed_clup(loss, lam=own, **how), lam)
     if smoothness is not None and convexity is not None:
         gamma, lr, steps = theory_steps(lam, smoothness, convexity)
         epochs = None

@@ -10,7 +10,7 @@ from apiece.client.descend import full_gradient
 from apiece.client.solve import solve
 from apiece.errors import UserError, suggest
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
-from apiece.registry import FromZero, Passes, StepSize
+from apiece.registry import FromZero, InnerStepSize, Passes, StepSize
 from apiece.split import given, join, split
 from apiece.wrap import fine_tuned
 
@@ -22,7 +22,8 @@ def ffgg(
     *,
     private: str = "output",
     inner_steps: FromZero = 20,
-    inner_lr: Tree = 0.1,
+    inner_epochs: Passes | None = None,
+    inner_lr: InnerStepSize = 0.1,
     lr: StepSize = 0.1,
     solver: str = "gradient",
     start: str = "random",
@@ -50,10 +51,11 @@ def ffgg(
 
     Args:
         private: which part stays with the client, see `apiece.split`. inner_steps, inner_lr: the solve for w.
-        lr: the server's step. solver: of the inner problem: "gradient", "cg" (conjugate gradients, no step size) or
-        an optax optimizer. start: of w in each round: "random" (the initial values of each array in random order,
-        which has their law), "zero", "initial" (these values themselves: of a trained model, what training left), or
-        "kept" (where it stopped). batch: examples an inner step, 0 for all.
+        inner_epochs: passes over the data instead of `inner_steps`. lr: the server's step. solver: of the inner
+        problem: "gradient", "cg" (conjugate gradients, no step size) or an optax optimizer. start: of w in each round:
+        "random" (the initial values of each array in random order, which has their law), "zero", "initial" (these
+        values themselves: of a trained model, what training left), or "kept" (where it stopped). batch: examples an
+        inner step, 0 for all.
         tune_epochs: passes of the final tuning of w; none: `tune_steps` steps instead. tune_lr: its step size.
 
     >>> import jax.numpy as jnp
@@ -65,7 +67,7 @@ def ffgg(
 
     def local(kept: Client, theta: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
         start_key, solve_key, last_key = jax.random.split(key, 3)
-        how = dict(solver=solver, steps=inner_steps, lr=inner_lr, batch=batch)
+        how = dict(solver=solver, steps=inner_steps, epochs=inner_epochs, lr=inner_lr, batch=batch)
         w = solve(given(loss, theta), begin(kept, start_key), data, solve_key, **how)
         return w if start == "kept" else kept, full_gradient(given(loss, w), theta, data, last_key)
 
@@ -75,7 +77,7 @@ def ffgg(
         merge=lambda theta, replies, cohort, key: tree.step(theta, -lr, plain_mean(replies, cohort.weight)),
         enroll=lambda params, theta, data, key: split(params, private)[1],
         local=local,
-        personal=lambda kept, theta, data, key: join(theta, begin(kept, jax.random.fold_in(key, 2))),
+        personal=lambda kept, theta, data, key: join(theta, begin(kept, key)),
         keep=keep_work,
     )
     return fine_tuned(base, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, part=private)

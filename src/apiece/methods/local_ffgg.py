@@ -7,7 +7,7 @@ from apiece.aggregate import plain_mean
 from apiece.client.solve import alternate, solve
 from apiece.methods.ffgg import ffgg, starts
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree
-from apiece.registry import FromZero, Passes, Positive, StepSize
+from apiece.registry import FromZero, InnerStepSize, Passes, Positive, StepSize
 from apiece.split import given
 
 
@@ -16,7 +16,8 @@ def local_ffgg(
     *,
     private: str = "output",
     inner_steps: FromZero = 20,
-    inner_lr: Tree = 0.1,
+    inner_epochs: Passes | None = None,
+    inner_lr: InnerStepSize = 0.1,
     steps: int = 20,
     epochs: Passes | None = None,
     lr: StepSize = 0.1,
@@ -45,8 +46,9 @@ def local_ffgg(
 
     Args:
         private: which part stays with the client, see `apiece.split`. inner_steps: of the solve for w at the start
-        of a round. inner_lr: step size on w, in the solve and in the alternation. steps, lr: of the alternation, lr on
-        theta. epochs: passes over the data instead of `steps`. server_lr: step of the server along the mean update.
+        of a round; inner_epochs: passes over the data instead. inner_lr: step size on w, in the solve and in the
+        alternation. steps, lr: of the alternation, lr on theta. epochs: passes over the data instead of `steps`.
+        server_lr: step of the server along the mean update.
         solver, start, batch, tune_epochs, tune_steps, tune_lr: as FFGG's.
 
     >>> local_ffgg(lambda params, batch, key: 0.0, private="b").message({"w": "shared", "b": None}, 3)
@@ -59,7 +61,7 @@ def local_ffgg(
 
     def local(kept: Client, theta: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
         start_key, solve_key, last_key = jax.random.split(key, 3)
-        how = dict(solver=solver, steps=inner_steps, lr=inner_lr, batch=batch)
+        how = dict(solver=solver, steps=inner_steps, epochs=inner_epochs, lr=inner_lr, batch=batch)
         w = solve(given(loss, theta), begin(kept, start_key), data, solve_key, **how)
         how = dict(steps=steps, epochs=epochs, lr=lr, own_lr=inner_lr, batch=batch)
         y, w = alternate(loss, theta, w, data, last_key, **how)

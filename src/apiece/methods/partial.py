@@ -10,7 +10,7 @@ from apiece.client.solve import alternate
 from apiece.errors import UserError, suggest
 from apiece.methods.fed_avg import fed_avg
 from apiece.protocol import Client, Data, Loss, Method, Params, Reply, Tree, keep_work
-from apiece.registry import FromZero, Passes, Positive, StepSize
+from apiece.registry import FromZero, InnerStepSize, NotNegative, Passes, Positive, StepSize
 from apiece.split import divide, given, join, paths, split
 
 ORDERS = ("together", "private_first", "alternate")
@@ -25,7 +25,8 @@ def partial(
     epochs: Passes | None = None,
     lr: StepSize = 0.1,
     inner_steps: FromZero = 20,
-    inner_lr: Tree = 0.1,
+    inner_epochs: Passes | None = None,
+    inner_lr: NotNegative = 0.1,
     batch: FromZero = 32,
     server_lr: Positive = 1.0,
 ) -> Method:
@@ -54,7 +55,8 @@ def partial(
     Args:
         private: which part stays with the client, see `apiece.split`. order: how the two are trained. steps: local
         steps a round. epochs: passes over the client's data instead of `steps`. lr: step size. inner_steps, inner_lr:
-        steps on v alone and their size, of the orders that have such. batch: examples a step, 0 for all.
+        steps on v alone and their size, of the orders that have such (not tuned: the default has not). inner_epochs:
+        passes over the data instead of `inner_steps`. batch: examples a step, 0 for all.
         server_lr: step of the server along the mean update.
 
     >>> partial(lambda params, batch, key: 0.0, private="b").init({"w": 1.0, "b": 2.0}, None)
@@ -63,6 +65,7 @@ def partial(
     if order not in ORDERS:
         raise UserError(f"option 'order' of method 'partial' is not {order!r}: {suggest(order, ORDERS)}")
     train = bound(descend, steps=steps, epochs=epochs, lr=lr, batch=batch)
+    alone = dict(steps=inner_steps, epochs=inner_epochs, lr=inner_lr, batch=batch)  # on v
 
     def work(x: Params, v: Params, data: Data, key: Tree) -> tuple[Params, Params]:
         if order == "together":
@@ -72,7 +75,7 @@ def partial(
             how = dict(steps=steps, epochs=epochs, lr=lr, own_lr=inner_lr, batch=batch)
             return alternate(loss, x, v, data, key, **how)
         own_key, shared_key = jax.random.split(key)
-        v = descend(given(loss, x), v, data, own_key, steps=inner_steps, lr=inner_lr, batch=batch)
+        v = descend(given(loss, x), v, data, own_key, **alone)
         return train(given(loss, v), x, data, shared_key), v
 
     def local(v: Client, x: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
@@ -127,7 +130,8 @@ def fed_rep(
     epochs: Passes | None = None,
     lr: StepSize = 0.1,
     inner_steps: FromZero = 20,
-    inner_lr: Tree = 0.1,
+    inner_epochs: Passes | None = None,
+    inner_lr: InnerStepSize = 0.1,
     batch: FromZero = 32,
     server_lr: Positive = 1.0,
 ) -> Method:
@@ -146,13 +150,15 @@ def fed_rep(
 
     Args:
         private: which part stays with the client, see `apiece.split`. steps, epochs, lr: on the shared part.
-        inner_steps, inner_lr: on the private part, before. batch: examples a step, 0 for all. server_lr: FedAvg's.
+        inner_steps, inner_epochs, inner_lr: likewise on the private part, before. batch: examples a step, 0 for all.
+        server_lr: FedAvg's.
 
     >>> fed_rep(lambda params, batch, key: 0.0, private="b").init({"w": 1.0, "b": 2.0}, None)
     {'b': None, 'w': 1.0}
     """
     how = dict(steps=steps, epochs=epochs, lr=lr, batch=batch, server_lr=server_lr)
-    return partial(loss, private=private, order="private_first", inner_steps=inner_steps, inner_lr=inner_lr, **how)
+    own = dict(inner_steps=inner_steps, inner_epochs=inner_epochs, inner_lr=inner_lr)
+    return partial(loss, private=private, order="private_first", **own, **how)
 
 
 def lg_fed_avg(

@@ -1,7 +1,7 @@
 """Method -> Method: variations by composition.
 
-`fine_tuned`, `staged` and `pipeline` change what is trained after what; `server_optimized` and `discounted` how the
-server merges. The others are about clients that fail or lie:
+`fine_tuned`, `staged` and `pipeline` change what is trained after what; `per_client` gives everybody an option of its
+own; `server_optimized` and `discounted` change how the server merges. The others are about clients that fail or lie:
 
     attacked(guarded(robust(method, rule)), attack, clients=[3, 8])
 
@@ -15,6 +15,7 @@ from apiece.wrap.attacked import attacked, attackers, attackers_of
 from apiece.wrap.attacks import ATTACKS, Attack, Scene, attack
 from apiece.wrap.corrupted import corrupted
 from apiece.wrap.guarded import guard_of, guarded, rejections
+from apiece.wrap.per_client import per_client
 from apiece.wrap.robust import robust
 from apiece.wrap.served import discounted, server_optimized
 from apiece.wrap.staged import pipeline, staged
@@ -33,6 +34,7 @@ __all__ = [
     "fine_tuned",
     "guard_of",
     "guarded",
+    "per_client",
     "pipeline",
     "rejections",
     "robust",

@@ -15,6 +15,8 @@ from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params,
 from apiece.split import Part
 from apiece.wrap.tuned import fine_tuned
 
+ENTRY = 0x656E7465  # no number into which the second method, whose work has the same key, may split it
+
 
 def _itself(server: Server) -> Params:
     return server
@@ -67,7 +69,7 @@ def staged(first: Method, second: Method, rounds: Tree, carry: Callable[[Server]
 
     def entered(client: Client, message: Message, data: Data, key: Tree) -> Client:
         known, params, one, two = client
-        enter = lambda: second.enroll(params, _unpack(message)[1], data, jax.random.fold_in(key, 0))
+        enter = lambda: second.enroll(params, _unpack(message)[1], data, jax.random.fold_in(key, ENTRY))
         return message.later, params, one, lax.cond(message.later & ~known, enter, lambda: two)
 
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import jax
+
 from apiece.client.descend import descend, toward
 from apiece.protocol import Client, Data, Loss, Message, Method, Params, Tree
 from apiece.split import Part, given, join, split
@@ -32,7 +34,8 @@ def fine_tuned(
     tune = partial(descend, steps=steps, epochs=epochs, lr=lr, batch=batch)
 
     def personal(client: Client, message: Message, data: Data, key: Tree) -> Params:
-        start = method.personal(client, message, data, key)
+        # A key apart: the tuning spends the first two that this one splits into, and `split(key, 3)` begins with them.
+        start = method.personal(client, message, data, jax.random.fold_in(key, 2))
         if not part:
             return tune(loss, start, data, key, shift=toward(start, lam))
         held, own = split(start, part)
