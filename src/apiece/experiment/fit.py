@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.data import Federation
+from apiece.data.labels import check_newcomer
 from apiece.engines.engine import Engine, RunState
 from apiece.errors import UserError
 from apiece.experiment import build as setup
@@ -47,15 +48,11 @@ class Fit:
         return np.asarray(self._predict(model, batch))
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Personal:
-        """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""
-        x, y = np.asarray(x), np.asarray(y)
-        like = self.place.x.shape[1:]
-        if x.shape[1:] != like or len(x) != len(y) or len(y) == 0:
-            raise UserError(
-                f"a new client needs as many labels as examples, at least one, and examples of shape {like}; "
-                f"got x {x.shape} and y {y.shape}"
-            )
-        return self.engine.onboard(self.run, x, y)
+        """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged.
+
+        Labels are the numbers of classes, or their names.
+        """
+        return self.engine.onboard(self.run, *check_newcomer(self.place.federation, x, y))
 
     def evaluate(self) -> dict[str, Any]:
         """The metrics of training clients on validation and test, and of new clients on test."""

@@ -93,6 +93,7 @@ class Simulation(Engine):
         self._visit_costs: dict[tuple, Costs] = {}
         self._open = jax.jit(self._open_server)
         self._personal = jax.jit(self._personal_models)
+        self._newcomer = jax.jit(self._newcomers_model)
         self._answers = jax.jit(self._answer_all, static_argnames=("answer", "capacity"))
 
     @property
@@ -223,14 +224,10 @@ class Simulation(Engine):
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
-        method = self.build(run.hyper, run.round)
         like = lambda given, ours: jnp.asarray(given, ours.dtype)
-        data = Data(like(x, self.train.x), like(y, self.train.y), 0, len(y), len(y))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
-        key = key_of(keys(run.seed).personal, run.round, self.population)
-        message = method.message(run.server, self.population)
-        enter = jax.jit(functools.partial(model_in_use, method))
-        return enter(run.params, False, nothing, message, data, key, self.visits(run))
+        stage = self._stage(run)._replace(x=like(x, self.train.x), y=like(y, self.train.y))
+        return self._newcomer(nothing, stage, self.visits(run))
 
     def _shuffled(self, ids: np.ndarray) -> "Simulation":
         """This engine with the training rows of these clients in a random order, each client's among themselves."""
@@ -371,6 +368,13 @@ class Simulation(Engine):
             return each(one, (who, rows), who["sizes"] > 0, self.sequential)
 
         return divided(work, self.mesh, rows=2, whole=2)(who, rows, stage, visits)
+
+    def _newcomers_model(self, nothing: Tree, stage: Stage, visits: Any) -> Personal:
+        """The model of somebody behind everybody, whose examples are the stage's."""
+        method, size = self.build(stage.hyper, stage.round), len(stage.y)
+        key = key_of(stage.stream, stage.round, self.population)
+        message, data = method.message(stage.server, self.population), Data(stage.x, stage.y, 0, size, size)
+        return model_in_use(method, stage.params, False, nothing, message, data, key, visits)
 
     def _contact(self, method: Method, stage: Stage, c: dict) -> tuple[Tree, Data, Any]:
         """What a client sees: its message, its data, its key."""
