@@ -210,9 +210,9 @@ def rebuild_tree(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> T
     return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
 
 
-def make_folder(path: Path) -> Path:
-    """An empty folder for a run; one that holds anything is never overwritten."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+def make_folder(path: Path, besides: str = "") -> Path:
+    """An empty folder for a run; one that holds anything (`besides` a file of this name) is never overwritten."""
+    if path.exists() and (not path.is_dir() or any(inside.name != besides for inside in path.iterdir())):
         hint = f"continue it with: apiece resume {path}" if (path / "spec.toml").exists() else "choose another name"
         raise UserError(
             f"the output folder '{path}' already exists; nothing was written. Give another --out, or {hint}"

@@ -17,6 +17,7 @@ from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
 from apiece.experiment.bench import Bench
 from apiece.experiment.check import check_spec, criterion
+from apiece.experiment.claim import claim_folder, claim_new_folder
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
@@ -33,6 +34,7 @@ from apiece.methods.bind import bind
 from apiece.own import raised_in
 from apiece.protocol import Method, Params
 
+FAILED = " failed and is left out: "  # between a row's name and why, in the notes of a record
 FORMAT = "3"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 
 
@@ -78,8 +80,8 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
     did you mean 'digits'? False
     """
     place = check_spec(spec)
-    files.make_folder(out)
-    return _begin(spec, place, out, watch)
+    with claim_new_folder(out):
+        return _begin(spec, place, out, watch)
 
 
 def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
@@ -122,9 +124,11 @@ def resume(
         raise UserError(f"'{out}' was begun by another version of apiece; finish it with that one, or start anew")
     if begun != now:
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
-    if not all(path.exists() for path in RunFolder(out).results):
-        refuse_changed_code(out, code, code_hashes(spec))
-    return _go(spec, place, out, watch)
+    if RunFolder(out).is_finished:  # it is only read
+        return _go(spec, place, out, watch)
+    refuse_changed_code(out, code, code_hashes(spec))
+    with claim_folder(out):
+        return _go(spec, place, out, watch)
 
 
 def fingerprint(place: setup.Arena) -> dict[str, str]:
@@ -139,9 +143,14 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
-    failed: dict[str, str] = {}
+    # A finished run is finished: what failed in it is told again, and not tried again.
+    finished = read_record(out) if run.is_finished else None
+    failed: dict[str, str] = {} if finished is None else _failed_before(spec, finished)
     for name, row in spec.rows.items():
         before = progress.done
+        if name in failed:
+            progress.skip(_trials(spec, row) + len(spec.seeds))
+            continue
         try:
             tuning[name], trials[name] = _row(spec, row, place, run, progress)
         except (UserError, KeyboardInterrupt):
@@ -156,17 +165,27 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
         if len(tuning[name]) > 1 and all(one["validation_loss"] is None for one in tuning[name]):
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
-    notes += [f"{name} failed and is left out: {why}" for name, why in failed.items()]
+    notes += [f"{name}{FAILED}{why}" for name, why in failed.items()]
     if not trials:
         raise UserError(notes[-1])
-    if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
-        return Comparison(read_record(out), out, trials, place, spec.rows, failed)
+    if finished is not None:  # where and by which version stays as it was
+        return Comparison(finished, out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
     found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
     return Comparison(found, out, trials, place, spec.rows, failed)
+
+
+def _failed_before(spec: Spec, record: Record) -> dict[str, str]:
+    """The rows that a finished run left out, and why."""
+    found = {}
+    for name in spec.rows:
+        if name not in record.methods:
+            told = [note.removeprefix(name + FAILED) for note in record.notes if note.startswith(name + FAILED)]
+            found[name] = told[0] if told else "it failed"
+    return found
 
 
 def _row(
@@ -340,7 +359,7 @@ def compare(
     }
     if isinstance(data, Federation):
         place = check_spec(make_spec(given, "compare"), data)  # a mistake is found before anything is written
-        files.make_folder(out)
-        saved = {"source": str(data.save(RunFolder(out).federation))}
-        return _begin(make_spec({**given, "data": saved}, "compare"), place, out, watch)
+        with claim_new_folder(out):
+            saved = {"source": str(data.save(RunFolder(out).federation))}
+            return _begin(make_spec({**given, "data": saved}, "compare"), place, out, watch)
     return run_spec(make_spec({**given, "data": {"source": str(data), "options": data_options or {}}}), out, watch)
