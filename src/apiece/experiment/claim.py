@@ -33,10 +33,9 @@ def claim_folder(folder: Path) -> Iterator[None]:
     path = folder / CLAIM
     file = _open_claimed(path)
     try:
-        file.seek(0)
-        file.truncate()
-        file.write(str(os.getpid()).encode())
-        file.flush()
+        with contextlib.suppress(OSError):  # a full disk: others are not told who it is
+            file.truncate(0)
+            file.write(str(os.getpid()).encode())
         yield
     finally:
         if os.name != "nt":  # under the lock, so that nobody else's file is removed; Windows removes no open file
@@ -50,7 +49,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
 def _open_claimed(path: Path) -> IO[bytes]:
     while True:
         try:
-            file = path.open("a+b")
+            file = path.open("a+b", buffering=0)
         except OSError as error:
             raise UserError(f"'{path.parent}' cannot be written: {error.strerror or error}") from None
         if not _lock(file):

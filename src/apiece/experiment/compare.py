@@ -1,8 +1,9 @@
 """Several methods, several seeds, one federation: tune on validation, train, test once, write it all down."""
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,21 @@ def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Compariso
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
-    files.write_json(RunFolder(out).fingerprint, {**fingerprint(place), "code": code_hashes(spec)})
-    files.write_toml(RunFolder(out).spec, resolved)
-    return _go(spec, place, out, watch)
+    with _resumable_when_full(out):
+        files.write_json(RunFolder(out).fingerprint, {**fingerprint(place), "code": code_hashes(spec)})
+        files.write_toml(RunFolder(out).spec, resolved)
+        return _go(spec, place, out, watch)
+
+
+@contextlib.contextmanager
+def _resumable_when_full(out: Path) -> Iterator[None]:
+    """Who runs out of disk is told how to go on."""
+    try:
+        yield
+    except files.DiskFull as error:
+        if RunFolder(out).spec.exists():
+            error.args = (error.args[0].replace("and try again", f"and continue with: apiece resume {out}"),)
+        raise
 
 
 def resume(
@@ -127,7 +140,7 @@ def resume(
     if RunFolder(out).is_finished:  # it is only read
         return _go(spec, place, out, watch)
     refuse_changed_code(out, code, code_hashes(spec))
-    with claim_folder(out):
+    with claim_folder(out), _resumable_when_full(out):
         return _go(spec, place, out, watch)
 
 
