@@ -27,9 +27,13 @@ def rows(x=X, y=Y, client=CLIENT, **options):
 MISTAKES = {
     "fewer labels than rows": (lambda: rows(y=Y[:5]), "they must be as many"),
     "clients that are no whole numbers": (lambda: rows(client=CLIENT + 0.5), "client holds float64"),
-    "clients by name": (lambda: rows(client=CLIENT.astype(str)), "return_inverse=True"),
+    "clients of no kind": (lambda: rows(client=np.array([None] * len(CLIENT))), "return_inverse=True"),
+    "a client that is not among the ids": (
+        lambda: rows(client=np.where(CLIENT > 0, "ann", "bobb"), ids=["ann", "bob"]),
+        "client 'bobb' of row 0 is not among the ids: did you mean 'bob'?",
+    ),
+    "a label that is no class": (lambda: rows(y=np.array(["yes", "noo"] * 20)), "y[1] is 'noo', and no class: did you"),
     "features that are words": (lambda: rows(x=X.astype(str)), "x holds <U32, not numbers"),
-    "labels that are words": (lambda: rows(y=np.array(["no", "yes"] * 20)), "the number of each row's class"),
     "labels that are no whole numbers": (lambda: rows(y=Y + 0.5), "the number of each row's class"),
     "amounts that are words": (lambda: rows(y=np.array(["no", "yes"] * 20), classes=()), "classes="),
     "a split for other rows": (lambda: rows(split=[0, 1, 2]), "for each of 40 rows"),

@@ -1,6 +1,7 @@
 """All that touches the disk: every file is written whole or not at all, so that a killed run can be continued."""
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -19,11 +20,27 @@ import tomli_w
 from apiece.errors import UserError
 
 Tree = Any  # whatever jax.tree takes apart
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # of the disk, or of what one may take of it
+
+
+class DiskFull(UserError):
+    """There is no room for a file; nothing of it is left.
+
+    >>> print(DiskFull(Path("/"), 1e18).args[0].partition(" and ")[0])
+    the disk is full: / needs 1,000,000,000,000.0 MB,
+    """
+
+    def __init__(self, path: Path, size: float | None = None) -> None:
+        free = shutil.disk_usage(path if path.is_dir() else path.parent).free
+        needs = f"{path} needs {size / 1e6:,.1f} MB, and" if size else f"{path} cannot be written,"
+        super().__init__(f"the disk is full: {needs} {free / 1e6:,.1f} MB are free there; make room, and try again")
 
 
 @contextlib.contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
+def replace_file(path: Path, size: float | None = None) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
+
+    `size`: how many bytes it will have, if that is known: `DiskFull` tells it.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with replace_file(Path(folder) / "a.txt") as temporary:
@@ -31,18 +48,32 @@ def replace_file(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "a.txt").read_text()
     'whole'
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        if not _is_full(error):
+            raise
+        if temporary is not None:  # what is free is told without it
+            temporary.unlink(missing_ok=True)
+        raise DiskFull(path, size) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _is_full(error: Exception) -> bool:
+    # A library in another language may tell the number in its text alone.
+    told = any(f"os error {number}" in str(error) for number in FULL)
+    return told or (isinstance(error, OSError) and error.errno in FULL)
 
 
 @contextlib.contextmanager
@@ -63,6 +94,9 @@ def fill_folder(path: Path) -> Iterator[Path]:
         yield temporary
         os.rename(temporary, path)
     except OSError as error:
+        if _is_full(error):
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise DiskFull(path) from error
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -154,7 +188,7 @@ def as_plain(value: Any) -> Any:
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> None:
     """Named arrays and a JSON description in one safetensors file."""
     whole = {name: np.asarray(value, order="C") for name, value in arrays.items()}  # a single number stays one
-    with replace_file(path) as temporary:
+    with replace_file(path, sum(array.nbytes for array in whole.values())) as temporary:
         safetensors.numpy.save_file(whole, temporary, {"json": json.dumps(as_plain(about))})
 
 
@@ -210,9 +244,9 @@ def rebuild_tree(prefix: str, example: Tree, arrays: dict[str, np.ndarray]) -> T
     return jax.tree.unflatten(jax.tree.structure(example), [arrays[name] for name in names])
 
 
-def make_folder(path: Path) -> Path:
-    """An empty folder for a run; one that holds anything is never overwritten."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+def make_folder(path: Path, besides: str = "") -> Path:
+    """An empty folder for a run; one that holds anything (`besides` a file of this name) is never overwritten."""
+    if path.exists() and (not path.is_dir() or any(inside.name != besides for inside in path.iterdir())):
         hint = f"continue it with: apiece resume {path}" if (path / "spec.toml").exists() else "choose another name"
         raise UserError(
             f"the output folder '{path}' already exists; nothing was written. Give another --out, or {hint}"
@@ -266,7 +300,7 @@ def write_rows(path: Path, like: dict[str, Any], about: dict[str, Any]) -> Itera
         head[name] = {"dtype": _dtype_name(array.dtype), "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
-    with replace_file(path) as temporary, temporary.open("wb") as file:
+    with replace_file(path, 8 + len(text) + end) as temporary, temporary.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
 

@@ -233,6 +233,7 @@ def _finish(found: Any, as_json: bool) -> None:
     for name, why in found.failed.items():
         err.print(f"[red]failed:[/] {escape(name)} is left out: {escape(why)}", soft_wrap=True)
     if found.failed:
+        err.print("[dim]the others' results stand; to try again, mend it and start a new run with another --out[/]")
         raise typer.Exit(1)
 
 

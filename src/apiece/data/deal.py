@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from apiece.data.federation import Federation
-from apiece.data.ids import number_clients
+from apiece.data.ids import number_clients, suggest_id
+from apiece.data.labels import check_finite, is_text, number_labels
 from apiece.data.splits import SPLITS, Listed, Split, offsets_of
 from apiece.errors import UserError
 
@@ -25,9 +26,10 @@ def from_rows(
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> Federation:
-    """A federation from flat rows, the client index of each row, and labels (`classes` given) or targets.
+    """A federation from flat rows, the client of each row, and labels (`classes` given) or targets.
 
-    Labels of shape [rows, length] are sequences of characters.
+    A row's client is its place in `ids`, or its name; a label is the number of its class, or its name. Labels of shape
+    [rows, length] are sequences of characters.
 
     Each client's rows are dealt to train, validation and test by `shares` (see `deal`), or by `split`, an array with
     0, 1 or 2 for each row. Rows keep their order within a client and a split.
@@ -36,8 +38,14 @@ def from_rows(
     >>> f = from_rows(x, np.arange(10) % 2, np.arange(10) // 5, ids=["a", "b"], classes=("even", "odd"))
     >>> f.train.sizes.tolist(), f.validation.sizes.tolist(), f.test.sizes.tolist()
     ([3, 3], [1, 1], [1, 1])
+    >>> from_rows(x, np.arange(10.0), np.repeat(["b", "a"], 5)).ids.tolist()
+    ['a', 'b']
     """
     x, y, client = np.asanyarray(x), np.asarray(y), np.asarray(client)
+    if is_text(client) and client.size:
+        client, ids = _number_names(client.astype(str), ids)
+    if is_text(y) and classes and y.size:
+        y = number_labels(y, tuple(classes))
     _check_numbers(x, y, client, bool(classes))
     clients = len(ids) if ids is not None else int(client.max(initial=-1)) + 1
     if not len(client) == len(x) == len(y):
@@ -65,23 +73,32 @@ def from_rows(
     return Federation(name, names, task=task, **words, **parts)
 
 
+def _number_names(client: np.ndarray, ids: Sequence[str] | np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """(the number of each row's client, everybody's names): in the order of `ids` or, without, of the alphabet."""
+    names, number = np.unique(client, return_inverse=True)
+    if ids is None:
+        return number, names
+    known = np.asarray(ids).astype(str)
+    places = {name: at for at, name in enumerate(known.tolist())}
+    for name in names.tolist():
+        if name not in places:
+            raise UserError(f"client '{name}' of row {int((client == name).argmax())} is not among the ids: "
+                            f"{suggest_id(name, known)}")  # fmt: skip
+    return np.array([places[name] for name in names.tolist()])[number], known
+
+
 def _check_numbers(x: np.ndarray, y: np.ndarray, client: np.ndarray, labels: bool) -> None:
     """What must be numbers is, before NumPy says something about casts."""
     if client.dtype.kind not in "iu":
-        raise UserError(f"client holds {client.dtype}, not the whole number of each row's client; make it so: "
-                        "ids, client = np.unique(client, return_inverse=True)")  # fmt: skip
-    if x.dtype.kind not in "biuf":
-        raise UserError(f"x holds {x.dtype}, not numbers; apiece.data.load makes numbers of the words in a file")
+        raise UserError(f"client holds {client.dtype}, neither the whole number nor the name of each row's client; "
+                        "make it so: ids, client = np.unique(client, return_inverse=True)")  # fmt: skip
+    check_finite("x", x)
     if labels and (y.dtype.kind not in "biuf" or (y.dtype.kind == "f" and (y != np.floor(y)).any())):
         raise UserError("y must hold the number of each row's class, whole numbers from 0; make it so: "
                         "classes, y = np.unique(y, return_inverse=True)")  # fmt: skip
     if not labels and y.dtype.kind not in "biuf":
         raise UserError(f"y holds {y.dtype}, not amounts; if these are labels, name them: classes=[...]")
-    for name, values in (("x", x), ("y", y)):
-        if values.dtype.kind == "f" and not (known := np.isfinite(values)).all():
-            where = tuple(map(int, np.argwhere(~known)[0]))
-            raise UserError(f"{name}[{', '.join(map(str, where))}] is {values[where]}, no finite number; fill it, or "
-                            "leave the row out (apiece.data.load fills the gaps of a file)")  # fmt: skip
+    check_finite("y", y)
 
 
 def deal(

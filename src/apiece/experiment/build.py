@@ -31,7 +31,7 @@ from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, adapted, named_model, objective
 from apiece.models.catalog import use_of
 from apiece.models.foreign import adopt
-from apiece.models.outputs import check_outputs
+from apiece.models.outputs import check_objective, check_outputs
 from apiece.own import import_thing
 from apiece.protocol import Data, Method, apply_model
 from apiece.shelf import Shelf
@@ -176,9 +176,15 @@ class Arena(NamedTuple):
         y, scaling = np.asarray(self.splits[part][1]), self.target_scaling
         return y if scaling is None else scaling.in_own_units(y)
 
+    def check_own_objective(self) -> None:
+        """Raise a `UserError` if an objective of one's own does not give what is judged by."""
+        if self.own_outcomes:
+            check_objective(self.objective, self.model, self.federation)
+
     def judged_by(self, predict: Callable[..., Any]) -> "Arena":
         """The same where clients predict in a way of their method's own."""
         if predict is apply_model:
+            self.check_own_objective()
             return self
         if not self.own_outcomes:
             apply = _PREDICTED.take((predict, self.model.apply), lambda: partial(predict, self.model.apply))

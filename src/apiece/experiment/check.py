@@ -67,12 +67,15 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
             raise
         except Exception as error:  # a method of the user's own
             raise UserError(f"method '{row.name}' fails before its first round: {raised_in(error)}") from error
+    place.check_own_objective()
     return place
 
 
 def _check_row(row: Variant, train: TrainSpec, place: Arena) -> None:
     options = row.options | row.points(1)[0]
-    build, hyper = bind(row.method, place.objective.loss, options, population=place.population, model=place.model)
+    plan = None if train.schedule == "constant" else schedule(train.schedule, train.rounds, **train.schedule_options)
+    given = (place.objective.loss, options, plan, place.population, place.model)
+    build, hyper = bind(row.method, *given, scheduled=train.scheduled)  # also whether a schedule finds a step size
     method = wrap_method(build, train, place.population, place.client_shapes())(hyper, 0)
     if not isinstance(method, Method):
         raise UserError(f"method '{row.name}': its factory gives no apiece.Method, but {method!r}")

@@ -1,8 +1,9 @@
 """Several methods, several seeds, one federation: tune on validation, train, test once, write it all down."""
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from apiece.experiment import checkpoint, environment, measure, ranking, tables,
 from apiece.experiment.bench import Bench
 from apiece.experiment.best import at_its_best
 from apiece.experiment.check import check_spec, criterion
+from apiece.experiment.claim import claim_folder, claim_new_folder
 from apiece.experiment.converge import convergence_of
 from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
 from apiece.experiment.folder import RunFolder, read_record, write_record
@@ -39,6 +41,7 @@ from apiece.methods.bind import bind
 from apiece.own import raised_in
 from apiece.protocol import Method, Params
 
+FAILED = " failed and is left out: "  # between a row's name and why, in the notes of a record
 FORMAT = "4"  # of the files in checkpoints/: a run is resumed by a version that writes the same
 
 
@@ -82,8 +85,8 @@ def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: Non
     did you mean 'digits'? False
     """
     place = check_spec(spec)
-    files.make_folder(out)
-    return _begin(spec, place, out, watch)
+    with claim_new_folder(out):
+        return _begin(spec, place, out, watch)
 
 
 def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
@@ -91,9 +94,21 @@ def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Compariso
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
         resolved["data"]["source"] = str(path.resolve())
-    files.write_json(RunFolder(out).fingerprint, {**fingerprint(place), "code": code_hashes(spec)})
-    files.write_toml(RunFolder(out).spec, resolved)
-    return _go(spec, place, out, watch)
+    with _resumable_when_full(out):
+        files.write_json(RunFolder(out).fingerprint, {**fingerprint(place), "code": code_hashes(spec)})
+        files.write_toml(RunFolder(out).spec, resolved)
+        return _go(spec, place, out, watch)
+
+
+@contextlib.contextmanager
+def _resumable_when_full(out: Path) -> Iterator[None]:
+    """Who runs out of disk is told how to go on."""
+    try:
+        yield
+    except files.DiskFull as error:
+        if RunFolder(out).spec.exists():
+            error.args = (error.args[0].replace("and try again", f"and continue with: apiece resume {out}"),)
+        raise
 
 
 def resume(
@@ -121,7 +136,7 @@ def resume(
     spec = make_spec(with_given(values, given or {}), str(written))
     if rounds is not None:
         refuse_to_extend(out, spec, rounds)
-    finished = all(path.exists() for path in RunFolder(out).results)
+    finished = RunFolder(out).is_finished
     try:
         place = check_spec(spec)
     except UserError as error:
@@ -137,11 +152,13 @@ def resume(
         raise UserError(f"'{out}' was begun by another version of apiece; finish it with that one, or start anew")
     if begun != now:
         raise UserError(f"the data of '{out}' changed since the run began; start a new run instead of resuming")
-    if rounds is not None or not finished:
-        refuse_changed_code(out, code, code_hashes(spec))
-    if rounds is not None:
-        spec = make_spec(with_given(reopen_run(out, values, rounds), given or {}), str(written))
-    return _go(spec, place, out, watch)
+    if rounds is None and finished:  # it is only read
+        return _go(spec, place, out, watch)
+    refuse_changed_code(out, code, code_hashes(spec))
+    with claim_folder(out), _resumable_when_full(out):
+        if rounds is not None:
+            spec = make_spec(with_given(reopen_run(out, values, rounds), given or {}), str(written))
+        return _go(spec, place, out, watch)
 
 
 def fingerprint(place: setup.Arena) -> dict[str, str]:
@@ -157,9 +174,14 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
-    failed: dict[str, str] = {}
+    # A finished run is finished: what failed in it is told again, and not tried again.
+    finished = read_record(out) if run.is_finished else None
+    failed: dict[str, str] = {} if finished is None else _failed_before(spec, finished)
     for name, row in spec.rows.items():
         before = progress.done
+        if name in failed:
+            progress.skip(_trials(spec, row) + len(spec.seeds))
+            continue
         try:
             tuning[name], trials[name] = _row(spec, row, place, run, progress, steps)
         except (UserError, KeyboardInterrupt):
@@ -175,15 +197,14 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
         if len(tuning[name]) > 1 and all(one["validation_loss"] is None for one in tuning[name]):
             notes.append(f"{name} diverged in every tuning trial; its numbers are of its defaults")
-    notes += [f"{name} failed and is left out: {why}" for name, why in failed.items()]
+    notes += [f"{name}{FAILED}{why}" for name, why in failed.items()]
     notes += measure.attack_notes(place, trials)
     if not trials:
         raise UserError(notes[-1])
-    if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
-        old = read_record(out)
+    if finished is not None:  # where and by which version stays as it was
         if not run.product.exists():  # an older version finished it
-            write_product(run.product, _product(spec, place, old))
-        return Comparison(old, out, trials, place, spec.rows, failed)
+            write_product(run.product, _product(spec, place, finished))
+        return Comparison(finished, out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
     notes, tested = [*step_notes(steps), *notes], tested_before(out, spec.train.rounds)
     found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps, tested)
@@ -196,13 +217,23 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
 
 def _steps(spec: Spec, place: setup.Arena, run: RunFolder) -> StepSizes | None:
     """How long steps may be, from its file if that was found before."""
-    if not run.steps.exists() and all(path.exists() for path in run.results):
+    if not run.steps.exists() and run.is_finished:
         return None  # a finished run of before, which is only read
     if not run.steps.exists():
         found = find_steps(place, spec.rows, spec.train, spec.tune, spec.seeds[0])
         files.write_json(run.steps, None if found is None else files.as_plain(found.model_dump()))
     known = files.read_json(run.steps)
     return None if known is None else StepSizes.model_validate(known)
+
+
+def _failed_before(spec: Spec, record: Record) -> dict[str, str]:
+    """The rows that a finished run left out, and why."""
+    found = {}
+    for name in spec.rows:
+        if name not in record.methods:
+            told = [note.removeprefix(name + FAILED) for note in record.notes if note.startswith(name + FAILED)]
+            found[name] = told[0] if told else "it failed"
+    return found
 
 
 def _row(
@@ -415,8 +446,8 @@ def compare(
     }
     if isinstance(data, Federation):
         place = check_spec(make_spec(given, "compare"), data)  # a mistake is found before anything is written
-        files.make_folder(out)
-        named: dict[str, Any] = {"source": str(data.save(RunFolder(out).federation))}
-        return _begin(make_spec({**given, "data": given["data"] | named}, "compare"), place, out, watch)
+        with claim_new_folder(out):
+            named: dict[str, Any] = {"source": str(data.save(RunFolder(out).federation))}
+            return _begin(make_spec({**given, "data": given["data"] | named}, "compare"), place, out, watch)
     named = {"source": str(data), "options": data_options or {}}
     return run_spec(make_spec({**given, "data": given["data"] | named}), out, watch)

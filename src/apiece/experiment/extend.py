@@ -21,7 +21,7 @@ def refuse_to_extend(out: Path, spec: Spec, rounds: int) -> None:
     again = f"start a new run: apiece run --spec {run.spec} --rounds {rounds} --out {out}-longer"
     if rounds <= had:
         raise UserError(f"'{out}' has {had} rounds, and --rounds {rounds} is their number in all; give more than {had}")
-    if not all(path.exists() for path in run.results):
+    if not run.is_finished:
         raise UserError(f"'{out}' is not finished; first: apiece resume {out}")
     if spec.train.schedule not in ENDLESS:
         raise UserError(f"the step sizes of '{out}' were planned for {had} rounds (train.schedule = "

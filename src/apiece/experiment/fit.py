@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.data import Federation
+from apiece.data.labels import check_newcomer
 from apiece.engines.engine import Engine, RunState
 from apiece.errors import UserError
 from apiece.experiment import build as setup
@@ -62,14 +63,11 @@ class Fit:
         return said if given is None or not given.of_targets else given.in_own_units(said)
 
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Personal:
-        """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged."""
-        x, y = np.asarray(x), np.asarray(y)
-        like = self.place.x.shape[1:]
-        if x.shape[1:] != like or len(x) != len(y) or len(y) == 0:
-            raise UserError(
-                f"a new client needs as many labels as examples, at least one, and examples of shape {like}; "
-                f"got x {x.shape} and y {y.shape}"
-            )
+        """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged.
+
+        Labels are the numbers of classes, or their names.
+        """
+        x, y = check_newcomer(self.place.federation, x, y)
         if (given := self.place.given) is not None:
             x, y = given.inputs(x), given.targets(y) if given.of_targets else y
         return self.engine.onboard(self.run, x, y)

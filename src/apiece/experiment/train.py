@@ -25,6 +25,7 @@ from apiece.wrap import attackers_of
 MOST_REPORTED = 10_000  # numbers of a name that are kept at every look
 SAVING = 0.1  # of the time, at most, goes into checkpoints
 Tick = Callable[[int], None]  # called with the number of rounds just done
+Report = Callable[[Any], dict[str, Any]] | None  # of a method: what it says of its server's state
 Watch = Callable[[str, int, int], None]  # called with what is going on, how much is done, and of how much
 
 
@@ -57,6 +58,7 @@ def train(
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
     watched = _honest(sample(place.population, plan.evaluate_clients), run)
+    report = engine.build(run.hyper, run.round).report
     best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
     while run.round < plan.rounds and not (plan.until_rest and has_rested(curve)):
         began, before = time.monotonic(), run.round
@@ -64,7 +66,7 @@ def train(
         jax.block_until_ready(run.server)
         raise_failures()
         seconds += time.monotonic() - began
-        curve.append(_look(engine, run, place, watched, seconds))
+        curve.append(_look(engine, run, place, watched, seconds, report))
         tick(run.round - before)
         if best is not None and best.look(run, curve):
             break
@@ -80,9 +82,8 @@ def train(
     return run, curve, seconds
 
 
-def _reported(engine: Engine, run: RunState) -> dict[str, Any]:
+def _reported(report: Report, run: RunState) -> dict[str, Any]:
     """What the method says of itself, name by name: a list of numbers, or the mean of very many."""
-    report = engine.build(run.hyper, run.round).report
     found = {} if report is None else report(run.server)
     plain = {name: np.asarray(on_host(value), np.float64) for name, value in found.items()}
     few = lambda value: value if value.size <= MOST_REPORTED else value.mean()
@@ -112,14 +113,15 @@ def train_together(
     """
     runs = [engine.start(place.model.init, seed, hyper) for hyper in settings]
     curves: list[Curve] = [[] for _ in runs]
+    reports = [engine.build(run.hyper, run.round).report for run in runs]
     watched, seconds = _honest(sample(place.population, plan.evaluate_clients), runs[0]), 0.0
     while runs[0].round < plan.rounds:
         began, before = time.monotonic(), runs[0].round
         runs = advance_together(engine, runs, min(plan.look_every, plan.rounds - before), width)
         raise_failures()
         seconds += (time.monotonic() - began) / len(runs)
-        for run, curve, told in zip(runs, curves, ticks or [True] * len(runs), strict=True):
-            curve.append(_look(engine, run, place, watched, seconds))
+        for run, curve, report, told in zip(runs, curves, reports, ticks or [True] * len(runs), strict=True):
+            curve.append(_look(engine, run, place, watched, seconds, report))
             tick(run.round - before if told else 0)
     return [(run, curve, seconds) for run, curve in zip(runs, curves, strict=True)]
 
@@ -129,7 +131,9 @@ def _honest(who: np.ndarray, run: RunState) -> np.ndarray:
     return who[~np.isin(who, attackers_of(run.server))]
 
 
-def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float) -> dict[str, Any]:
+def _look(
+    engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds: float, report: Report
+) -> dict[str, Any]:
     run.fallen.clear()
     loss, error = outcomes_of(engine, place, run, who, ("validation",))["validation"]
     sizes = place.sizes("validation")[who]
@@ -150,5 +154,5 @@ def _look(engine: Engine, run: RunState, place: Arena, who: np.ndarray, seconds:
         "sampling_error": spread * (unseen / max(seen, 1)) ** 0.5,
         "seconds": seconds,
         **{f"validation_{name}": mean(values) for name, values in own.items()},
-        **_reported(engine, run),
+        **_reported(report, run),
     }

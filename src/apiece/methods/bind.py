@@ -92,6 +92,7 @@ def _scheduled(name: str, known: Mapping[str, Option], hyper: Container[str], wa
     if not chosen:
         which = " or ".join(f"'{step}'" for step in wanted) if wanted else "'lr'"
         raise UserError(
-            f"method '{name}' has no step size {which} for a schedule to scale; leave the schedule constant"
+            f"method '{name}' has no step size {which} for a schedule to scale; leave the schedule constant, or the "
+            "method out"
         )
     return chosen

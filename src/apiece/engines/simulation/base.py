@@ -16,7 +16,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, newcomer_model, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.fallback import mend_model, mend_models
@@ -94,6 +94,7 @@ class Simulation(Engine):
         self._visit_costs: dict[tuple, Costs] = {}
         self._open = jax.jit(self._open_server)
         self._personal = jax.jit(self._personal_models)
+        self._newcomer = jax.jit(self._newcomers_model)
         self._answers = jax.jit(self._answer_all, static_argnames=("answer", "capacity"))
 
     @property
@@ -242,8 +243,8 @@ class Simulation(Engine):
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
         mine = (jnp.asarray(x, self.train.x.dtype), jnp.asarray(y, self.train.y.dtype))
-        stands = dict(seed=run.seed, round=run.round, i=self.population, visits=self.visits(run))
-        model = newcomer_model(self.build(run.hyper, run.round), run.params, run.server, *mine, **stands)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), run.rows)
+        model = self._newcomer(nothing, self._stage(run)._replace(x=mine[0], y=mine[1]), self.visits(run))
         return mend_model(self.build, run, model, self.population, Data(*mine, 0, len(y), len(y)))
 
     def _shuffled(self, ids: np.ndarray) -> "Simulation":
@@ -385,6 +386,13 @@ class Simulation(Engine):
             return each(one, (who, rows), who["sizes"] > 0, self.sequential)
 
         return divided(work, self.mesh, rows=2, whole=2)(who, rows, stage, visits)
+
+    def _newcomers_model(self, nothing: Tree, stage: Stage, visits: Any) -> Personal:
+        """The model of somebody behind everybody, whose examples are the stage's."""
+        method, size = self.build(stage.hyper, stage.round), len(stage.y)
+        key = key_of(stage.stream, stage.round, self.population)
+        message, data = method.message(stage.server, self.population), Data(stage.x, stage.y, 0, size, size)
+        return model_in_use(method, stage.params, False, nothing, message, data, key, visits)
 
     def _contact(self, method: Method, stage: Stage, c: dict) -> tuple[Tree, Data, Any]:
         """What a client sees: its message, its data, its key."""
