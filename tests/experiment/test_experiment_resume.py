@@ -20,7 +20,7 @@ FILES = [
     "ditto-0.safetensors", "ditto-0-done.safetensors",  # the models, then the outcome
     "scaffold-tuning.json", "scaffold-tuning.json", "scaffold-0.safetensors", "scaffold-0.safetensors",
     "scaffold-0.safetensors", "scaffold-0-done.safetensors",
-    "rounds.parquet", "clients.parquet", "record.json",
+    "rounds.parquet", "clients.parquet", "product.json", "record.json",
 ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def photographed(place):
         (5, "after the first checkpoint"),
         (7, "with models but no outcome"),
         (12, "in the last method"),
-        (15, "before the record"),
+        (16, "before the record"),
     ],
 )
 def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(snapshots, tmp_path, after, moment):

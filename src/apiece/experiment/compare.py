@@ -110,12 +110,12 @@ def resume(
     if not written.exists():
         raise UserError(f"'{out}' is not a run folder: it has no {written.name}")
     spec = make_spec(with_given(read_values(written), given or {}), str(written))
-    finished = all(path.exists() for path in RunFolder(out).results)
+    finished = RunFolder(out).finished
     try:
         place = check_spec(spec)
-    except UserError as error:
+    except setup.MissingData as error:
         hint = f". The run is finished: apiece.open('{out}') reads it without its data" if finished else ""
-        raise UserError(f"{error}{hint}") from None
+        raise setup.MissingData(f"{error}{hint}") from None
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"
@@ -163,7 +163,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     notes += [f"{name} failed and is left out: {why}" for name, why in failed.items()]
     if not trials:
         raise UserError(notes[-1])
-    if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
+    if run.finished:  # before: where and by which version stays as it was
         old = read_record(out)
         if not run.product.exists():  # an older version finished it
             write_product(run.product, _product(spec, place, old))

@@ -68,6 +68,11 @@ class RunFolder(NamedTuple):
         """The files of a finished run, in the order of writing."""
         return self.rounds, self.clients, self.record
 
+    @property
+    def finished(self) -> bool:
+        """Whether all of these are there."""
+        return all(path.exists() for path in self.results)
+
     def models(self, method: str, seed: int) -> Path:
         """Every client's model under a method, and the server's state."""
         return self.path / "models" / f"{name_file(method)}-{seed}.safetensors"
