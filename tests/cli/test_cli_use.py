@@ -2,7 +2,11 @@
 
 import csv
 import json
+import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,8 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 import apiece
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to-use-a-model-elsewhere.md").read_text(encoding="utf-8")
 
 
 def write_rows(file, header, rows):
@@ -111,3 +117,31 @@ def test_a_mistake_is_one_paragraph_and_nothing_is_written(place, arguments, sai
     before = sorted(place.rglob("*"))
     assert said in " ".join(call(*arguments, code=2).stderr.split())
     assert sorted(place.rglob("*")) == before
+
+
+def test_the_program_of_the_page_predicts_without_apiece(place):
+    (script,) = re.findall(r"```python\n(# predict\.py.*?)```", PAGE, re.DOTALL)
+    assert set(re.findall(r"^(?:import|from) (\w+)", script, re.MULTILINE)) == {
+        "csv",
+        "json",
+        "sys",
+        "numpy",
+        "safetensors",
+    }
+    (place / "predict.py").write_text(script, encoding="utf-8")
+    call("export", "run", "rome", "--out", "rome")
+    told = subprocess.run([sys.executable, "predict.py", "rome", "new.csv"], capture_output=True, text=True, check=True)
+    words = [line.split() for line in told.stdout.splitlines()]
+    expected = apiece.open("run").predict("rome", "new.csv")
+    assert [line[0] for line in words] == expected.labels
+    np.testing.assert_allclose([[float(c) for c in line[1:]] for line in words], expected.probabilities, atol=2e-6)
+
+
+def test_the_commands_of_the_page_run(place):
+    write_rows(place / "lima.csv", "age,side,ill", [one[1:] for one in patients("lima", 8)])
+    commands = re.findall(r"^    apiece (.*)$", PAGE.replace("runs/compare-1", "run"), re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        if "--onnx" not in command:
+            call(*command.split())
+    assert (place / "predictions.csv").exists() and (place / "rome" / "card.json").exists()

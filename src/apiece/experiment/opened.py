@@ -49,6 +49,10 @@ class OpenedRun:
     Methods and seeds are the run's recommended method and its first seed, unless others are named. Rows are a path
     (CSV, Parquet, NPZ), columns by name, a DataFrame: as they come, in their own units; or an array of examples as the
     model takes them, encoded and scaled.
+
+    >>> try: open("no-such-run")
+    ... except UserError as error: print(error)
+    there is no run folder 'no-such-run'
     """
 
     def __init__(self, folder: Path, product: Product, given: Mapping[str, Any]) -> None:
@@ -213,7 +217,7 @@ class OpenedRun:
     def maker(self, method: str) -> Maker:
         """What makes a method's models and asks them; made when first needed."""
         if method not in self._makers:
-            row = variant_of(method, self._with_given(self.product.methods[method].table))
+            row = variant_of(method, self._with_given(self._table(method)))
             bench = Bench(self._place, row.method, row.options, self._plan)
             build, hyper = setup.method_of(self._place, row.method, row.options, self._plan)
             largest, (x, y) = self.product.examples.largest, (self._place.x, self._place.y)
@@ -222,6 +226,11 @@ class OpenedRun:
             self._makers[method] = Maker(bench, model_shapes(build(hyper, 0), params, (some(x), some(y)), largest))
         return self._makers[method]
 
+    def _table(self, method: str) -> dict[str, Any]:
+        """The method's table; one that is given stands in for one that may be elsewhere now."""
+        table = self.product.methods[method].table
+        return {**table, "method": self._given[method]} if method in self._given and "stages" not in table else table
+
     @functools.cached_property
     def _plan(self) -> TrainSpec:
         return TrainSpec.model_validate(self._with_given(_without_none(self.product.train)))
@@ -229,7 +238,9 @@ class OpenedRun:
     @functools.cached_property
     def _place(self) -> setup.Arena:
         """Where models are made and asked: the arena of a made-up federation with the measures of the real one."""
-        spec = ModelSpec.model_validate(self._with_given(_without_none(self.product.model.table)))
+        table = _without_none(self.product.model.table)
+        table |= {"name": self._given["model"]} if "model" in self._given else {}
+        spec = ModelSpec.model_validate(self._with_given(table))
         hollow = hollow_federation(self.product)
         model, objective = setup.model_and_objective(spec, hollow)
         told, here = self.product.model, jax.eval_shape(model.init, jax.random.key(0))
@@ -250,8 +261,9 @@ def open(folder: str | Path, *, model: Any = None, given: Mapping[str, Any] | No
 
     Args:
         folder: as `apiece.compare` and `apiece run` leave it, or `Fit.save`.
-        model: the model, if the run was given one as an object that cannot be imported (a network in a notebook).
-        given: by name, what else it was given so: methods, an objective.
+        model: the model, if the run was given one as an object that cannot be imported (a network in a notebook), or
+            one that is no longer where it was imported from.
+        given: by name, what else is so: methods, an objective.
 
     >>> import apiece, tempfile
     >>> fitted = apiece.fit("ditto", federation=apiece.data.digits(clients=4), rounds=1)
