@@ -49,6 +49,8 @@ docs: .venv/.test ## write the pages of docs/ that are generated from the code
 	mv docs/ref-api.md.new docs/ref-api.md
 	$(BIN)/python -m apiece.report.reference.record > docs/record.schema.json.new
 	mv docs/record.schema.json.new docs/record.schema.json
+	$(BIN)/python -m apiece.report.reference.record product > docs/product.schema.json.new
+	mv docs/product.schema.json.new docs/product.schema.json
 	$(BIN)/python -m apiece.report.reference.spec > docs/ref-spec.md.new
 	mv docs/ref-spec.md.new docs/ref-spec.md
 	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new

@@ -41,8 +41,10 @@ def test_the_page_of_the_interface_is_what_the_modules_say():
     assert (ROOT / "docs/ref-api.md").read_text(encoding="utf-8") == api_page(), "run: make docs"
 
 
-def test_the_schema_of_the_record_is_what_its_types_say():
-    assert json.loads((ROOT / "docs/record.schema.json").read_text(encoding="utf-8")) == schema(), "run: make docs"
+@pytest.mark.parametrize("file", ["record", "product"])
+def test_the_schema_of_a_file_is_what_its_types_say(file):
+    written = json.loads((ROOT / f"docs/{file}.schema.json").read_text(encoding="utf-8"))
+    assert written == schema(file), "run: make docs"
 
 
 @pytest.mark.parametrize("name", CATALOG)

@@ -72,7 +72,7 @@ def numbers_of(out: Path) -> str:
 def models_of(out: Path) -> dict[str, bytes]:
     """Every array of every model file, bit for bit."""
     found = {}
-    for path in sorted((out / "models").iterdir()):
+    for path in sorted((out / "models").glob("*.safetensors")):
         for name, array in files.read_arrays(path)[0].items():
             found[f"{path.name}: {name}"] = array.dtype.str.encode() + np.ascontiguousarray(array).tobytes()
     return found

@@ -59,7 +59,8 @@ def test_the_run_folder_is_complete(small_run):
         "report.html",
     }
     assert {p.name for p in (small_run / "models").iterdir()} == {
-        f"{m}-{s}.safetensors" for m in METHODS for s in (0, 1)
+        *(f"{m}-{s}.safetensors" for m in METHODS for s in (0, 1)),
+        "product.json",
     }
     assert not list(small_run.rglob(".*")), "no temporary file is left"
 
@@ -330,7 +331,7 @@ def test_models_too_large_to_keep_are_left_out_with_a_note_that_resuming_keeps(t
     notes = record_of(tmp_path / "run")["notes"]
     assert len(notes) == 1 and notes[0].startswith("fed_avg, seed 0: personal models not written")
     arrays, about = read_arrays(tmp_path / "run" / "models" / "fed_avg-0.safetensors")
-    assert sorted(arrays) == ["server/b", "server/w"] and about["clients"] == []
+    assert sorted(arrays) == ["initial/b", "initial/w", "server/b", "server/w"] and about["clients"] == []
     before = numbers_of(tmp_path / "run")
     (tmp_path / "run" / "record.json").unlink()
     resume(tmp_path / "run")

@@ -20,7 +20,7 @@ FILES = [
     "ditto-0.safetensors", "ditto-0-end.safetensors", "ditto-0-done.safetensors",  # models, the end, the outcome
     "scaffold-tuning.json", "scaffold-tuning.json", "scaffold-0.safetensors", "scaffold-0.safetensors",
     "scaffold-0.safetensors", "scaffold-0-end.safetensors", "scaffold-0-done.safetensors",
-    "rounds.parquet", "clients.parquet", "record.json",
+    "rounds.parquet", "clients.parquet", "product.json", "record.json",
 ]  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def photographed(place):
         (8, "with models but no outcome"),
         (9, "with models and the end but no outcome"),
         (14, "in the last method"),
-        (18, "before the record"),
+        (19, "before the record"),
     ],
 )
 def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(snapshots, tmp_path, after, moment):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from apiece.cli import data, runs, theory
+from apiece.cli import data, runs, theory, use
 from apiece.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -33,7 +33,8 @@ def _apiece(
     """Before every command: what holds for all of them."""
 
 
-for command in (runs.compare, runs.run, runs.resume, runs.report, runs.spec, runs.methods, runs.models, reproduce):
+for command in (runs.compare, runs.run, runs.resume, runs.report, use.predict, use.onboard, use.export,
+                runs.spec, runs.methods, runs.models, reproduce):  # fmt: skip
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")

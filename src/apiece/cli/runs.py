@@ -153,11 +153,18 @@ def resume(
     """Continue a run that was stopped or killed, or was too short; it ends with the numbers of an undisturbed run."""
     with plain_errors(), _resumable(folder):
         from apiece import experiment
+        from apiece.experiment.build import MissingData
 
         ready()
-        with progress() as watch:
-            found = experiment.resume(folder, watch, rounds=rounds)
-        _finish(found, json)
+        try:
+            with progress() as watch:
+                found = experiment.resume(folder, watch, rounds=rounds)
+        except MissingData:
+            if rounds is not None or not experiment.RunFolder(folder).is_finished:
+                raise
+            _show(folder, experiment.read_record(folder), json)  # all that is left to do, and it needs no data
+        else:
+            _finish(found, json)
 
 
 def report(folder: Annotated[Path, typer.Argument(help="A finished run folder.")], json: Json = False) -> None:
@@ -223,13 +230,17 @@ def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: boo
         _finish(found, as_json)
 
 
-def _finish(found: Any, as_json: bool) -> None:
+def _show(folder: Path, record: Any, as_json: bool) -> None:
     from apiece.report import terminal as show
     from apiece.report import write_report
 
-    write_report(found.folder)
-    show_result(found.record.plain(), as_json, show.comparison(found.record))
-    err.print(f"[dim]wrote[/] {escape(str(found.folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
+    write_report(folder)
+    show_result(record.plain(), as_json, show.comparison(record))
+    err.print(f"[dim]wrote[/] {escape(str(folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
+
+
+def _finish(found: Any, as_json: bool) -> None:
+    _show(found.folder, found.record, as_json)
     for name, why in found.failed.items():
         err.print(f"[red]failed:[/] {escape(name)} is left out: {escape(why)}", soft_wrap=True)
     if found.failed:

@@ -41,6 +41,10 @@ _OUTPUTS, _ADAPTED, _OBJECTIVES = Shelf(most=64), Shelf(most=64), Shelf(most=64)
 AUTO = {"classification": "softmax", "regression": "linear", "custom": "quadratic", "next_character": "char_lstm"}
 
 
+class MissingData(UserError):
+    """The data that a spec names are not where it says."""
+
+
 def federation_of(spec: DataSpec) -> Federation:
     """The federation a spec names, with a share of new clients set aside when there are ten clients or more.
 
@@ -53,7 +57,7 @@ def federation_of(spec: DataSpec) -> Federation:
     elif path.exists():
         federation = load(path, **spec.options)
     else:
-        raise UserError(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
+        raise MissingData(f"there is no data '{spec.source}': neither a file or folder, nor a source by that name; "
                         f"{suggest(spec.source, SOURCES)}")  # fmt: skip
     return with_new_clients(federation, spec)
 

@@ -139,9 +139,9 @@ def resume(
     finished = RunFolder(out).is_finished
     try:
         place = check_spec(spec)
-    except UserError as error:
+    except setup.MissingData as error:
         hint = f". The run is finished: apiece.open('{out}') reads it without its data" if finished else ""
-        raise UserError(f"{error}{hint}") from None
+        raise setup.MissingData(f"{error}{hint}") from None
     if not known.exists():
         raise UserError(
             f"'{out}' lacks checkpoints/{known.name}, which tells whether the data are the same; start anew"

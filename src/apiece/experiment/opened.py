@@ -1,7 +1,7 @@
 """A run from its folder alone, wherever that is now, and without the data: numbers, models, room for newcomers."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,11 @@ class Maker(NamedTuple):
     bench: Bench
     like: Personal  # the shapes of a client's model
 
+    @property
+    def predict(self) -> Callable[..., Any]:
+        """(a client's model, examples) -> what it says of them; compiled."""
+        return self.bench.predict
+
 
 class OpenedRun:
     """A run as its folder tells it. `apiece.open` gives one.
@@ -44,6 +49,10 @@ class OpenedRun:
     Methods and seeds are the run's recommended method and its first seed, unless others are named. Rows are a path
     (CSV, Parquet, NPZ), columns by name, a DataFrame: as they come, in their own units; or an array of examples as the
     model takes them, encoded and scaled.
+
+    >>> try: open("no-such-run")
+    ... except UserError as error: print(error)
+    there is no run folder 'no-such-run'
     """
 
     def __init__(self, folder: Path, product: Product, given: Mapping[str, Any]) -> None:
@@ -80,8 +89,8 @@ class OpenedRun:
 
     def personal(self, client: str, *, method: str | None = None, seed: int | None = None) -> Personal:
         """The model of one client, by its id or by the name that it came with after the run."""
-        name, number = self._which(method, seed)
-        like, client = self._maker(name).like, str(client)
+        name, number = self.which(method, seed)
+        like, client = self.maker(name).like, str(client)
         late = self._run.newcomer(client, name, number)
         if late.exists():
             return files.rebuild_tree("personal", like, files.read_arrays(late)[0])
@@ -103,12 +112,12 @@ class OpenedRun:
         self, client: str | Personal, rows: Any, *, method: str | None = None, seed: int | None = None
     ) -> Prediction:
         """What a client's model (by its id, or the model itself) says of rows."""
-        product, (name, number) = self.product, self._which(method, seed)
+        product, (name, number) = self.product, self.which(method, seed)
         if product.task == "custom":
             raise UserError(f"'{self.folder}' has a task of its own kind, whose models answer no examples")
         model = self.personal(client, method=name, seed=number) if isinstance(client, str) else client
         x, notes = self.examples(rows)
-        said = self._maker(name).bench.predict
+        said = self.maker(name).predict
         parts = [np.asarray(said(model, jnp.asarray(x[at : at + AT_ONCE]))) for at in range(0, len(x), AT_ONCE)]
         outputs = np.concatenate(parts)
         scaling = product.scaled()
@@ -126,7 +135,7 @@ class OpenedRun:
             name: to keep the model in the run folder, where `personal` and `predict` find it by that name.
             method, seed: which, if not the recommended one and the first.
         """
-        chosen, number = self._which(method, seed)
+        chosen, number = self.which(method, seed)
         if name is not None and name in self.product.clients:
             raise UserError(f"'{name}' is a client of the run, with a model of its own; give the newcomer another name")
         path = self._run.newcomer(name, chosen, number) if name is not None else None
@@ -177,7 +186,7 @@ class OpenedRun:
 
     def _made_for(self, x: np.ndarray, y: np.ndarray, method: str, seed: int) -> Personal:
         """The newcomer's model, from the server's state as the run left it."""
-        bench, path = self._maker(method).bench, self._run.models(method, seed)
+        bench, path = self.maker(method).bench, self._run.models(method, seed)
         if not path.exists():
             raise UserError(f"no models of '{method}' with seed {seed} were kept: there is no {path}")
         build, hyper = setup.method_of(bench.place, bench.method, bench.options, bench.plan)
@@ -194,7 +203,7 @@ class OpenedRun:
         stands = dict(seed=about["seed"], round=about["round"], i=self.product.population, visits=about["visits"])
         return newcomer_model(made, params, server, jnp.asarray(x), jnp.asarray(y), **stands)
 
-    def _which(self, method: str | None, seed: int | None) -> tuple[str, int]:
+    def which(self, method: str | None, seed: int | None) -> tuple[str, int]:
         """(method, seed): those that are asked for, if the run has them."""
         product = self.product
         method = product.recommended if method is None else method
@@ -205,9 +214,10 @@ class OpenedRun:
             raise UserError(f"no seed {seed} in {self.folder}; there are: {', '.join(map(str, product.seeds))}")
         return method, seed
 
-    def _maker(self, method: str) -> Maker:
+    def maker(self, method: str) -> Maker:
+        """What makes a method's models and asks them; made when first needed."""
         if method not in self._makers:
-            row = variant_of(method, self._with_given(self.product.methods[method].table))
+            row = variant_of(method, self._with_given(self._table(method)))
             bench = Bench(self._place, row.method, row.options, self._plan)
             build, hyper = setup.method_of(self._place, row.method, row.options, self._plan)
             largest, (x, y) = self.product.examples.largest, (self._place.x, self._place.y)
@@ -216,6 +226,11 @@ class OpenedRun:
             self._makers[method] = Maker(bench, model_shapes(build(hyper, 0), params, (some(x), some(y)), largest))
         return self._makers[method]
 
+    def _table(self, method: str) -> dict[str, Any]:
+        """The method's table; one that is given stands in for one that may be elsewhere now."""
+        table = self.product.methods[method].table
+        return {**table, "method": self._given[method]} if method in self._given and "stages" not in table else table
+
     @functools.cached_property
     def _plan(self) -> TrainSpec:
         return TrainSpec.model_validate(self._with_given(_without_none(self.product.train)))
@@ -223,7 +238,9 @@ class OpenedRun:
     @functools.cached_property
     def _place(self) -> setup.Arena:
         """Where models are made and asked: the arena of a made-up federation with the measures of the real one."""
-        spec = ModelSpec.model_validate(self._with_given(_without_none(self.product.model.table)))
+        table = _without_none(self.product.model.table)
+        table |= {"name": self._given["model"]} if "model" in self._given else {}
+        spec = ModelSpec.model_validate(self._with_given(table))
         hollow = hollow_federation(self.product)
         model, objective = setup.model_and_objective(spec, hollow)
         told, here = self.product.model, jax.eval_shape(model.init, jax.random.key(0))
@@ -244,8 +261,9 @@ def open(folder: str | Path, *, model: Any = None, given: Mapping[str, Any] | No
 
     Args:
         folder: as `apiece.compare` and `apiece run` leave it, or `Fit.save`.
-        model: the model, if the run was given one as an object that cannot be imported (a network in a notebook).
-        given: by name, what else it was given so: methods, an objective.
+        model: the model, if the run was given one as an object that cannot be imported (a network in a notebook), or
+            one that is no longer where it was imported from.
+        given: by name, what else is so: methods, an objective.
 
     >>> import apiece, tempfile
     >>> fitted = apiece.fit("ditto", federation=apiece.data.digits(clients=4), rounds=1)

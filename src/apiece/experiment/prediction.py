@@ -33,14 +33,16 @@ class Prediction(NamedTuple):
         """The name of the class with the highest score; of sequences, at every place."""
         return np.asarray(self.classes, object)[self.outputs.argmax(axis=-1)].tolist()
 
-    def columns(self) -> dict[str, np.ndarray | list]:
-        """As a table: `prediction`, and behind it the probability of every class."""
+    def columns(self) -> dict[str, list]:
+        """As a table: `prediction`, and behind it the probability of every class; of characters, the text alone."""
         if not self.classes:
             assert self.values is not None
             flat = self.values.reshape(len(self.values), -1)
             names = ["prediction"] if flat.shape[1] == 1 else [f"prediction[{j}]" for j in range(flat.shape[1])]
-            return dict(zip(names, flat.T, strict=True))
+            return dict(zip(names, flat.T.tolist(), strict=True))
+        if self.outputs.ndim > 2:  # sequences
+            return {"prediction": ["".join(map(str, places)) for places in self.labels]}
         likely = self.probabilities
         return {"prediction": self.labels} | {
-            f"probability {name}": likely[..., number] for number, name in enumerate(self.classes)
+            f"probability {name}": likely[..., number].tolist() for number, name in enumerate(self.classes)
         }

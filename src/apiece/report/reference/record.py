@@ -1,19 +1,25 @@
-"""docs/record.schema.json, generated from the types of the record: `make docs`."""
+"""docs/record.schema.json and product.schema.json, generated from the types of both: `make docs`."""
 
 import json
+import sys
 from typing import Any
 
+import pydantic
+
+from apiece.experiment.product import Product
 from apiece.experiment.record import Record
 
+FILES: dict[str, type[pydantic.BaseModel]] = {"record": Record, "product": Product}
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of record.json.
 
-    >>> schema()["required"][0]
-    'format'
+def schema(file: str = "record") -> dict[str, Any]:
+    """The JSON schema of record.json, or of product.json.
+
+    >>> schema()["required"][0], schema("product")["title"]
+    ('format', 'product.json of apiece')
     """
-    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "record.json of apiece"}
-    return {**about, **_without_noise(Record.model_json_schema())}
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{file}.json of apiece"}
+    return {**about, **_without_noise(FILES[file].model_json_schema())}
 
 
 def _without_noise(value: Any) -> Any:
@@ -28,4 +34,4 @@ def _without_noise(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps(schema(), indent=1, ensure_ascii=False))
+    print(json.dumps(schema(*sys.argv[1:]), indent=1, ensure_ascii=False))
