@@ -49,11 +49,13 @@ def test_a_client_chooses_little_ridge_for_what_is_linear_and_much_for_noise(x64
     federation = from_rows(x, y, OWNER, split=TRAIN)
     found = fit("local_ridge", federation=federation, rounds=1)  # ridge = 0: its own choice
     data = federation.train.client(1)
-    np.testing.assert_allclose(found.personal("1")["w"][0], golden_ridge.ridge_regression(*data, GRID[-1])[0], rtol=1e-5)
+    np.testing.assert_allclose(
+        found.personal("1")["w"][0], golden_ridge.ridge_regression(*data, GRID[-1])[0], rtol=1e-5
+    )
     noise = golden_ridge.ridge_regression(*federation.train.client(0), 0.01)[0]
     assert np.abs(found.personal("0")["w"]).max() < 0.5 * np.abs(noise).max()
 
 
 def test_a_network_is_refused_with_a_sentence():
-    with pytest.raises(UserError, match="'local_ridge' solves linear models.*mlp.* is another: take the model"):
+    with pytest.raises(UserError, match=r"'local_ridge' solves linear models.*mlp.* is another: take the model"):
         fit("local_ridge", "mlp", rounds=1)

@@ -11,7 +11,7 @@ from apiece import tree
 from apiece.client.schedule import schedule
 from apiece.data import Federation
 from apiece.engines.contact import model_shapes
-from apiece.errors import UserError, suggest
+from apiece.errors import UserError
 from apiece.experiment.build import (
     Arena,
     arena,
@@ -22,7 +22,8 @@ from apiece.experiment.build import (
     with_new_clients,
     wrap_method,
 )
-from apiece.experiment.metric import Metric, metrics_of
+from apiece.experiment.criterion import criterion_of, named_metrics
+from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import Spec
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import Variant
@@ -34,14 +35,6 @@ from apiece.protocol import Cohort, Data, Method, Params, merge_replies
 from apiece.testing.same import check_like
 
 
-def criterion(spec: Spec, metrics: tuple[Metric, ...]) -> tuple[str, bool]:
-    """(what tuning chooses by, whether more of it is better)."""
-    known = {"loss": False, "error": False} | {metric.name: metric.higher_is_better for metric in metrics}
-    if spec.choose not in known:
-        raise UserError(f"choose = '{spec.choose}': {suggest(spec.choose, known)}")
-    return f"validation_{spec.choose}", known[spec.choose]
-
-
 def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
     """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
     federation = federation_of(spec.data) if federation is None else with_new_clients(federation, spec.data)
@@ -51,8 +44,10 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
         raise UserError(
             f"{federation.name} has no validation examples to tune on; give validation a share, or tune = 1"
         )
-    place = arena(federation, *model_and_objective(spec.model, federation), metrics=metrics_of(spec.metrics))
-    place = place._replace(chosen_by=criterion(spec, place.metrics))
+    model, own = model_and_objective(spec.model, federation)
+    metrics = metrics_of({**spec.metrics, **named_metrics(spec, federation, own is not None)})
+    place = arena(federation, model, own, metrics=metrics)
+    place = place._replace(asked=criterion_of(spec, federation, place.score, metrics, own is not None))
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
         arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # says what does not fit the clients

@@ -15,15 +15,25 @@ from apiece.engines.contact import model_shapes
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
+from apiece.experiment.baseline import Baseline, alone_among, choose_baseline
 from apiece.experiment.bench import Bench
 from apiece.experiment.best import at_its_best
-from apiece.experiment.check import check_spec, criterion
+from apiece.experiment.check import check_spec
+from apiece.experiment.constant import about, judge_constants
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
-from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord
+from apiece.experiment.record import (
+    Candidate,
+    Comparator,
+    ConstantRecord,
+    Federated,
+    MethodRecord,
+    Record,
+    SeedRecord,
+)
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
 from apiece.experiment.train import Watch
 from apiece.experiment.variant import Variant, tables_of
@@ -162,8 +172,11 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         raise UserError(notes[-1])
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
         return Comparison(read_record(out), out, trials, place, spec.rows, failed)
-    clients = tables.client_rows(place, trials)
-    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients))
+    constants = judge_constants(place, next(iter(next(iter(trials.values())).values())).judged)
+    baseline = choose_baseline(place, trials, alone_among(spec.rows), constants)
+    clients = tables.client_rows(place, trials, baseline)
+    means = tables.means_of_clients(clients, place.criterion.metric)
+    found = _record(spec, place, trials, tuning, notes, means, constants, baseline)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_record(out, found)
@@ -177,14 +190,14 @@ def _row(
     alone = CATALOG.find(row.method) is CATALOG["local"]
     bench = Bench(place, row.method, row.options, at_its_best(spec.train) if alone else spec.train)
     tried = _tuned(spec, row, bench, run.tuning(row.name), progress)
-    chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
+    chosen = tried[tune.best(tried, *place.criterion.chosen_by)]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
 
 
 def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress") -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points, wanted = row.points(spec.tune), f"validation_{spec.choose}"
+    points, wanted = row.points(spec.tune), bench.place.criterion.chosen_by[0]
     if len(points) == 1:
         progress.skip(_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
@@ -232,9 +245,11 @@ def _record(
     tuning: dict[str, list[dict[str, Any]]],
     notes: list[str],
     clients: dict[str, tables.ClientMeans],
+    constants: dict[str, Outcome],
+    baseline: Baseline | None,
 ) -> Record:
-    gains: dict[str, Any] = measure.gains(place, trials)
-    plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
+    gains: dict[str, Any] = {} if baseline is None else measure.gains(place, trials, baseline)
+    plain, chooses = files.as_plain(written_spec(spec)), place.criterion.chosen_by
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
@@ -263,10 +278,25 @@ def _record(
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),
         methods=methods,
-        notes=[*federation.notes, *federation.scale_warnings(), *notes],
-        ranking=ranking.rank(place.score, methods, clients),
+        notes=[*federation.notes, *federation.scale_warnings(), *filter(None, [place.criterion.why]), *notes],
+        ranking=ranking.rank(place.criterion, methods, clients, baseline.name if baseline else "local"),
+        constants=_constants(place, constants),
+        baseline=_comparator(place, baseline),
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
     )
+
+
+def _constants(place: setup.Arena, found: dict[str, Outcome]) -> dict[str, ConstantRecord]:
+    told = lambda name: about(name, place.federation.task)
+    summary = lambda outcome: measure.over_seeds([measure.metrics(place, outcome)])
+    return {name: ConstantRecord(about=told(name), summary=summary(one)) for name, one in found.items()}
+
+
+def _comparator(place: setup.Arena, found: Baseline | None) -> Comparator | None:
+    if found is None:
+        return None
+    by = place.criterion.metric
+    return Comparator(name=found.name, constant=found.constant, metric=by, validation=found.validation)
 
 
 class _Progress:
@@ -303,7 +333,8 @@ def compare(
     watch: Watch = lambda what, done, total: None,
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
-    choose: str = "loss",
+    rank: str | None = None,
+    choose: str | None = None,
     baselines: bool = True,
     **how: Any,
 ) -> Comparison:
@@ -318,7 +349,8 @@ def compare(
         model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
             Flax or torch module will do. model_options, data_options: theirs, by name.
         objective: what to train and judge by. metrics: {"f1": function of a client's outputs and labels, ...}.
-        choose: what tuning chooses by, on validation: "loss", "error", or a metric.
+        rank: what methods are ranked by, gains are told in and, unless `choose` says otherwise, tuning chooses by:
+            "accuracy", "error", "log_loss", "rmse", "auc", "f1", or a metric. choose: the last of these alone.
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -337,6 +369,7 @@ def compare(
         "methods": tables_of(methods),
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
         "tune": tune,
+        "rank": rank,
         "choose": choose,
         "baselines": baselines,
     }

@@ -51,7 +51,7 @@ def train(
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
     watched = sample(place.population, plan.evaluate_clients)
-    best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
+    best = None if plan.stop is None else BestRound(engine, plan.stop, place.criterion.chosen_by, keep)
     while run.round < plan.rounds:
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.evaluate_every, plan.rounds - run.round))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from apiece.evaluate import Interval
 from apiece.experiment.folder import RunFolder, read_record
-from apiece.experiment.record import MethodRecord, Record
+from apiece.experiment.record import ConstantRecord, MethodRecord, Record
 from apiece.experiment.tables import ClientMeans, Progress, means_of_clients, progress_of_methods, read_table
 
 
@@ -19,6 +19,11 @@ class Metric(NamedTuple):
     higher: bool
     places: int | None  # after the point; None: as the interval demands
 
+    @property
+    def percent(self) -> bool:
+        """Whether it is told in percent, and differences of it in points."""
+        return self.factor == 100
+
 
 # What a task's score is called, its unit, what to multiply it with, and places after the point.
 WORDS = {
@@ -27,6 +32,9 @@ WORDS = {
     "regression": ("mean squared error", "", 1.0, None),
     "custom": ("loss", "", 1.0, None),
 }
+
+
+METRIC_WORDS = {"auc": "AUC", "f1": "macro F1", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE"}
 
 
 class Story(NamedTuple):
@@ -40,12 +48,27 @@ class Story(NamedTuple):
     @property
     def metric(self) -> Metric:
         """The score that the report is about."""
-        ranking = self.record.ranking
-        own = (ranking.metric, "", 1.0, None)  # an objective's own error
-        label, unit, factor, places = (
-            WORDS[self.record.federation.task] if ranking.metric in ("accuracy", "error") else own
-        )
-        return Metric(ranking.metric, label, unit, factor, ranking.higher, places)
+        name = self.record.ranking.metric
+        if self._of_task:
+            return self.of_task
+        label = METRIC_WORDS.get(name, name)
+        return Metric(name, label, "", 1.0, self.record.ranking.higher, None)
+
+    @property
+    def _of_task(self) -> bool:
+        """Whether methods are ranked by the score of their task, and not by a metric."""
+        name = self.record.ranking.metric
+        return name not in ("loss", "rmse") and name not in self.record.metrics
+
+    @property
+    def of_task(self) -> Metric:
+        """The score of the task, in which newcomers are told of: accuracy or the error, also an objective's own."""
+        name = self.record.ranking.metric
+        if self._of_task and name not in ("accuracy", "error"):
+            return Metric(name, name, "", 1.0, False, None)
+        label, unit, factor, places = WORDS[self.record.federation.task]
+        higher = factor == 100
+        return Metric("accuracy" if higher else "error", label, unit, factor, higher, places)
 
     @property
     def methods(self) -> dict[str, MethodRecord]:
@@ -53,9 +76,28 @@ class Story(NamedTuple):
         return self.record.methods
 
     @property
+    def constants(self) -> dict[str, ConstantRecord]:
+        """Answers that look at no example."""
+        return self.record.constants
+
+    @property
     def order(self) -> list[str]:
         """The methods by weighted test score, best first; diverged ones last."""
         return self.record.ranking.order
+
+    @property
+    def baseline(self) -> str:
+        """What gains are told over: `local`, unless another baseline was better on validation."""
+        found = self.record.baseline
+        return "local" if found is None else found.name
+
+    @property
+    def alone(self) -> str:
+        """The baseline in a sentence: "than trained alone"."""
+        constant = self.record.constants.get(self.baseline)
+        if constant is not None and self.record.baseline is not None and self.record.baseline.constant:
+            return f"by answering {constant.about}"
+        return "trained alone" if self.baseline == "local" else f"trained alone ({self.baseline})"
 
     @property
     def seeds(self) -> int:
@@ -72,4 +114,6 @@ def read_story(folder: Path) -> Story:
     run = RunFolder(folder)
     record = read_record(folder)
     progress = progress_of_methods(read_table(run.rounds))
-    return Story(folder.resolve().name, record, progress, means_of_clients(read_table(run.clients)))
+    return Story(
+        folder.resolve().name, record, progress, means_of_clients(read_table(run.clients), record.ranking.metric)
+    )

@@ -19,29 +19,45 @@ WHAT = {
     "regression": "mean squared error",
     "custom": "loss",
 }
+METRICS = {"auc": "AUC", "f1": "macro F1", "balanced_accuracy": "balanced accuracy", "loss": "log loss", "rmse": "RMSE"}
+MARKED = {"constant": "(constant)", "own_constant": "(own)"}  # in brackets: they are no methods
+ALONE = ("local", "local_ridge")
+NAMED = 4  # clients that a line names
 COLUMNS = 4  # of metrics beside the score: there is room for so many
 
 
 def comparison(record: Record) -> Group:
     """The table of methods, best first by weighted test result, with what the numbers mean."""
-    percent, metric = record.ranking.higher, record.ranking.metric
+    metric = record.ranking.metric
+    percent = metric == "accuracy"
     methods = {name: record.methods[name] for name in record.ranking.order}
     new = any("new_clients" in method.summary for method in methods.values())
     beside_local = any(method.hurt for method in methods.values())
     titles = ["method", "test", "worst\ntenth"]
-    titles += ["new\nclients"] * new + ["gain over\nlocal", "hurt %\n(proved)"] * beside_local
+    titles += ["new\nclients"] * new + [f"gain over\n{over(record)}", "hurt %\n(proved)"] * beside_local
     unit, size = _unit(max(map(_sent, methods.values())))
-    table = _table([*titles, f"{unit}\nsent"], left=1, tight=max(map(len, methods)) > 10)
+    shown = [*methods, *(MARKED[name] for name in record.constants)]
+    table = _table([*titles, f"{unit}\nsent"], left=1, tight=max(map(len, shown)) >= 10)
     for name, found in methods.items():
         cell = lambda part, what, found=found: _with_interval(found.statistic(part, metric, what), percent)
         row = [name, cell("test", "mean_weighted"), cell("test", "worst10")]
         row += [cell("new_clients", "mean_weighted") if "new_clients" in found.summary else ""] * new
         row += [*_hurt(found.hurt)] * beside_local
         table.add_row(*row, f"{_sent(found) / size:.1f}")
+    for name, constant in record.constants.items():
+        cell = lambda part, what, found=constant: _with_interval(found.statistic(part, metric, what), percent)
+        row = [MARKED[name], cell("test", "mean_weighted"), cell("test", "worst10")]
+        row += [cell("new_clients", "mean_weighted")] * new + ["", ""] * beside_local
+        table.add_row(*row, "0.0", style="dim")
     legend = _legend(record, percent, beside_local, unit)
-    more = [_of_task(record), _newcomers(methods, percent)]
+    more = [_of_task(record), _newcomers(methods)]
     below = [part for one in more if one is not None for part in (Text(), *one)]
     return Group(table, Text("\n".join(["", *legend]), style="dim"), *below)
+
+
+def over(record: Record) -> str:
+    """What gains are told over: `local`, unless another baseline was better on validation."""
+    return record.baseline.name if record.baseline is not None else "local"
 
 
 def _of_task(record: Record) -> tuple[Table, Text] | None:
@@ -67,13 +83,13 @@ def _metric(found: Interval, column: MetricColumn) -> str:
     return f"{column.factor * found.mean:.{digits}f}{_half(found, column.factor, digits)}"
 
 
-def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[Table, Text] | None:
+def _newcomers(methods: dict[str, MethodRecord]) -> tuple[Table, Text] | None:
     """New clients by how many of their examples they use; without intervals, which are in the report."""
     found = {name: mine for name, method in methods.items() if (mine := method.newcomers)}
     if not found:
         return None
     first = next(iter(found.values()))
-    every = range(len(first.examples))
+    every, percent = range(len(first.examples)), bool(first.accuracy)
     room = 7 if percent else 6
     kept = every if len(every) <= room else [*every[: room - 1], every[-1]]
     table = _table(["method", *(f"{first.examples[at]}" for at in kept)], left=1, tight=max(map(len, found)) > 10)
@@ -119,7 +135,7 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
         return "", ""
     if isinstance(found, Diverged):
         return "diverged", ""
-    gain = found.gain_over_local
+    gain = found.gain
     shares = f"{100 * found.hurt_expected:.0f} ({100 * found.hurt_proved:.0f})"
     return f"{gain.mean:+.1f}{_half(gain, 1, 1)}", shares
 
@@ -128,24 +144,60 @@ def _legend(record: Record, percent: bool, beside_local: bool, unit: str) -> lis
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
     metric = record.ranking.metric
-    what = WHAT[federation.task] if metric in ("accuracy", "error") else metric  # an objective's own error
+    usual = metric in ("accuracy", "error") or not (metric in METRICS or metric in record.metrics)
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
-    tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
+    by = "" if record.ranking.chosen_by == "loss" else f" by {record.ranking.chosen_by}"
+    tuned = f"{spec['tune']} tuning trials each, chosen on validation{by}" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
     examples = federation.examples["test"]
+    what = WHAT[federation.task] if metric in ("accuracy", "error") else metric  # an objective's own error
     one = f"; one is {100 / examples:.1g} points" if percent and examples else ""
+    what = f"{what} over all clients' {examples} test examples{one}" if usual else described(record)
     lines = [
         f"{federation.clients} clients{aside}, {record.model}, {spec['train']['rounds']} rounds; {tuned}.",
-        f"test: {what} over all clients' {examples} test examples{one} ({over}).",
+        f"test: {what} ({over}).",
         "worst tenth: mean over the worst 10% of clients.",
     ]
     if beside_local:
-        lines += [
-            "gain over local: points of test error a client gains on average over training alone.",
-            "hurt: share of clients worse off than alone by more than 1 point, expected (and proved).",
-        ]
+        lines += [*_about_gains(record), *_named(record)]
     lines.append(f"{unit} sent: up and down, all clients together.")
+    constants = [f"{MARKED[name]} {constant.about}" for name, constant in record.constants.items()]
+    lines += [f"no methods: {'; '.join(constants)}."] if constants else []
     return lines + [f"note: {note}" for note in record.notes]
+
+
+def described(record: Record) -> str:
+    """What methods are ranked by and over what, where that is not the usual score of the task."""
+    name = record.ranking.metric
+    told = f"{METRICS.get(name, name)} of each client by itself, weighed by its test examples"
+    first = next(iter(record.methods.values())).seeds[0].metrics["test"].get(name)
+    if isinstance(first, dict) and (undefined := first.get("clients_undefined")):
+        told += f"; {first['clients']:,} clients have it, {undefined:,} do not (one class only)"
+    return told
+
+
+def _about_gains(record: Record) -> list[str]:
+    name, metric = over(record), record.ranking.metric
+    what = "points of test error" if metric in ("accuracy", "error") else f"points of {METRICS.get(metric, metric)}"
+    over_what = "training alone" if name in ALONE else f"answering {record.constants[name].about}"
+    told = f"gain over {name}: {what} a client gains on average over {over_what}"
+    if record.baseline is not None and len(record.baseline.validation) > 1:
+        told += ", the best baseline on validation"
+    by = ", by its log loss" if metric in ("loss", "auc") else ""
+    alone = "alone" if name in ALONE else f"with {name}"
+    hurt = f"hurt: share of clients worse off than {alone} by more than 1 point{by}, expected (and proved)."
+    return [told + ".", hurt]
+
+
+def _named(record: Record) -> list[str]:
+    """The clients that are proved to be hurt, a few of each method."""
+    found = []
+    for name in record.ranking.order:
+        harm = record.methods[name].harm
+        if harm is not None and harm.named:
+            some, rest = harm.named[:NAMED], len(harm.named) - NAMED
+            found.append(f"{name}: {', '.join(some)}" + (f" and {rest} more" if rest > 0 else ""))
+    return [f"proved hurt: {'; '.join(found)}."] if found else []
 
 
 def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
