@@ -41,16 +41,20 @@ def judge_constants(place: Arena, judged: np.ndarray) -> dict[str, Outcome]:
     labels, classes = np.asarray(place.y), len(place.federation.classes)
     everybody = labels[: place.offsets[place.population]]
     even = np.log(np.full(classes, 1 / max(classes, 1)))
-    pooled = everybody.mean(0, dtype=np.float64) if numbers else _shares(everybody, classes, even)
+    pooled = _mean(everybody) if numbers else _shares(everybody, classes, even)
 
     def own(client: int) -> np.ndarray:
         mine = labels[place.offsets[client] : place.offsets[client + 1]]
         if not len(mine):
             return pooled
-        return mine.mean(0, dtype=np.float64) if numbers else _shares(mine, classes, pooled)
+        return _mean(mine) if numbers else _shares(mine, classes, pooled)
 
     answers = {"constant": [pooled] * len(judged), "own_constant": [own(client) for client in judged]}
     return {name: Outcome(judged, _arrays(place, judged, found), [], {}) for name, found in answers.items()}
+
+
+def _mean(targets: np.ndarray) -> np.ndarray:
+    return np.asarray(targets.mean(0, dtype=np.float64))
 
 
 def _shares(labels: np.ndarray, classes: int, prior: np.ndarray) -> np.ndarray:

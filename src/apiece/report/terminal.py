@@ -172,7 +172,8 @@ def described(record: Record) -> str:
     told = f"{METRICS.get(name, name)} of each client by itself, weighed by its test examples"
     first = next(iter(record.methods.values())).seeds[0].metrics["test"].get(name)
     if isinstance(first, dict) and (undefined := first.get("clients_undefined")):
-        told += f"; {first['clients']:,} clients have it, {undefined:,} do not (one class only)"
+        told += f"; defined for {first['clients']:,} of {first['clients'] + undefined:,} clients"
+        told += ", those with several classes" if name == "auc" else ""
     return told
 
 
