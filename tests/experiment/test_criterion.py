@@ -93,6 +93,7 @@ def test_the_page_tells_the_same(skewed):
     ("rank", "choose", "metric", "higher", "chosen"),
     [
         ("accuracy", None, "accuracy", True, ("validation_error", False)),
+        ("error", None, "accuracy", True, ("validation_error", False)),
         ("log_loss", None, "loss", False, ("validation_loss", False)),
         ("auc", None, "auc", True, ("validation_auc", True)),
         ("f1", "loss", "f1", True, ("validation_loss", False)),
@@ -119,6 +120,14 @@ def test_labels_without_a_large_majority_change_nothing_and_few_mixed_clients_ar
 def test_a_wrong_metric_is_named(rank, words):
     with pytest.raises(UserError, match=words):
         check_spec(Spec(rank=rank, methods={"local": {}}, baselines=False), rare())
+
+
+def test_a_metric_of_classes_is_refused_for_numbers_and_auc_where_nobody_has_one():
+    numbers = from_rows(rows(), rows()[:, 0], OWNER, split=SPLIT)
+    with pytest.raises(UserError, match="rank = 'f1' is for classes, and rows has none: take error, rmse"):
+        check_spec(Spec(rank="f1", methods={"local": {}}, baselines=False), numbers)
+    with pytest.raises(UserError, match="rank = 'auc': no client of rows has several classes among its test examples"):
+        check_spec(Spec(rank="auc", methods={"local": {}}, baselines=False), rare(single=CLIENTS))
 
 
 def test_numbers_may_be_ranked_by_the_root_of_their_error(tmp_path):

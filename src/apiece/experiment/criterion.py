@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from apiece.data import Federation
+from apiece.data.splits import Split
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import METRICS, Criterion, Metric
 from apiece.experiment.spec import Spec
@@ -42,8 +43,9 @@ def criterion_of(
     known = {"loss": False, score: score == "accuracy"} | {metric.name: metric.higher_is_better for metric in metrics}
     known |= {"rmse": False} if numbers and score == "error" else {}
     by_labels, why = _by_labels(federation, own_outcomes) if spec.rank is None else (None, "")
-    rank = _plain(spec.rank or by_labels or score)
-    choose = _plain(spec.choose or (rank if spec.rank else "loss"))
+    rank = _plain(spec.rank or by_labels or score, score)
+    choose = _plain(spec.choose or (rank if spec.rank else "loss"), score)
+    _refuse_undefined(spec, federation)
     if rank not in known:
         if rank in ("rmse", "accuracy"):
             kind, other = ("numbers", "classes") if rank == "rmse" else ("classes", "numbers")
@@ -62,8 +64,29 @@ def criterion_of(
     return Criterion(rank, known[rank], (f"validation_{name}", higher), harm, why)
 
 
-def _plain(name: str) -> str:
-    return "loss" if name == "log_loss" else name
+def _plain(name: str, score: str) -> str:
+    same = {"log_loss": "loss"} | ({"error": "accuracy"} if score == "accuracy" else {})
+    return same.get(name, name)
+
+
+def _refuse_undefined(spec: Spec, federation: Federation) -> None:
+    """A metric of classes for numbers, or an AUC that no client has, is a mistake that can be told beforehand."""
+    for key, name in (("rank", spec.rank), ("choose", spec.choose)):
+        if name is None or name not in METRICS or name in spec.metrics:
+            continue
+        if not federation.classes:
+            raise UserError(f"{key} = '{name}' is for classes, and {federation.name} has none: take error, rmse, loss "
+                            "or a metric of your own")  # fmt: skip
+        part = federation.test if key == "rank" else federation.validation
+        if name == "auc" and not _mixed(part):
+            raise UserError(f"{key} = 'auc': no client of {federation.name} has several classes among its "
+                            f"{'test' if key == 'rank' else 'validation'} examples; take log_loss")  # fmt: skip
+
+
+def _mixed(part: Split) -> int:
+    """How many clients have several classes among these examples."""
+    ends = np.cumsum(np.asarray(part.sizes))[:-1]
+    return sum(len(np.unique(mine)) > 1 for mine in np.split(np.asarray(part.y), ends))
 
 
 def _by_labels(federation: Federation, own_outcomes: bool) -> tuple[str | None, str]:
@@ -75,8 +98,7 @@ def _by_labels(federation: Federation, own_outcomes: bool) -> tuple[str | None, 
     share = counts.max() / counts.sum()
     if share < SKEWED:
         return None, ""
-    truth, sizes = np.asarray(test.y), np.asarray(test.sizes)
-    mixed = sum(len(np.unique(mine)) > 1 for mine in np.split(truth, np.cumsum(sizes)[:-1]))
+    sizes, mixed = np.asarray(test.sizes), _mixed(test)
     often = federation.classes[int(counts.argmax())]
     why = f"{100 * share:.0f} % of the training labels are '{often}', and to say so always would be as accurate: "
     if 2 * mixed < (sizes > 0).sum():
