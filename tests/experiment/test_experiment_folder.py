@@ -202,7 +202,7 @@ def test_intervals_are_means_over_the_seeds(record):
 def test_the_gain_over_local_is_the_mean_of_the_clients_gains(small_run, record):
     for method in METHODS[1:]:
         mine = rows(table(small_run, "clients"), method=method, new=False)
-        gain = record["methods"][method]["hurt"]["gain_over_local"]["mean"]
+        gain = record["methods"][method]["hurt"]["gain"]["mean"]
         assert gain == pytest.approx(mine["gain_over_local"].mean())
     assert record["methods"]["local"]["hurt"] is None
 

@@ -115,7 +115,7 @@ def test_two_variants_of_one_method_stand_in_one_table(tmp_path):
         ({"metrics": {"a b": hits}}, "metrics.a b: a name has letters"),
         ({"metrics": {"f1": "nowhere:f1"}}, "metric 'nowhere:f1': there is no module 'nowhere'"),
         ({"metrics": {"f1": {"function": hits, "higher": True}}}, "metrics.f1 is a function, or a table"),
-        ({"choose": "f1"}, "choose = 'f1'"),
+        ({"choose": "f2"}, "choose = 'f2'"),
         ({"train": {"optimizer": {"name": "adamm"}}}, "unknown optimizer 'adamm': did you mean 'adam'"),
         ({"train": {"optimizer": {"name": "adam", "options": {"b3": 1}}}}, "optimizer 'adam' has no option 'b3'"),
         ({"train": {"optimizer": {"name": "math:sqrt"}}}, "sqrt"),

@@ -78,11 +78,23 @@ def test_a_folder_of_format_1_is_read_and_judged_alike(folder):
     assert record_of(folder) == old, "who reads, writes nothing"
 
 
+def test_a_gain_of_format_2_was_over_local(small_run, folder):
+    found = record_of(small_run)
+    for method in found["methods"].values():
+        if method["hurt"] is not None:
+            method["hurt"]["gain_over_local"] = method["hurt"].pop("gain")
+            del method["hurt"]["baseline"], method["hurt"]["named"]
+    change(folder, format=2, methods=found["methods"], constants=None, baseline=None)
+    old, new = read_record(folder).methods["ditto"].harm, read_record(small_run).methods["ditto"].harm
+    assert old.gain == new.gain and old.baseline == "local" and old.named == []
+    assert "gain over training alone" in write_report(folder).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("format", [FORMAT + 1, "2", 0])
 def test_a_record_of_a_later_format_is_refused_with_who_wrote_it(folder, format):
     change(folder, format=format, environment={"packages": {"apiece": "9.1"}})
     with pytest.raises(
-        UserError, match=rf"has format {format}, written by apiece 9\.1; this version reads formats 1 to 2"
+        UserError, match=rf"has format {format}, written by apiece 9\.1; this version reads formats 1 to {FORMAT}"
     ):
         read_record(folder)
     change(folder, environment={})

@@ -163,6 +163,8 @@ def parts_asked(method):
 def fits(model, method):
     """Whether a model has the parts that a method asks for, and the answers."""
     task = (MODELS | FOREIGN)[model][2]
+    if method == "local_ridge":
+        return model in ("linear", "softmax")
     if method == "knn_per":
         return task in ("classification", "regression")
     if method in ("fed_proto", "fed_rod"):

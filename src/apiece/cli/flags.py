@@ -74,10 +74,15 @@ OptimizerName = Annotated[
 ]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="One's own: NAME=package.module:function of (outputs, labels), or file.py:function."),
+    typer.Option(
+        "--metric",
+        help="What to rank and tune by: accuracy, error, log_loss, rmse, auc, f1, balanced_accuracy, or one's own, "
+        "which NAME=package.module:function (or file.py:function) of (outputs, labels) defines.",
+    ),
 ]
 Choose = Annotated[
-    str | None, typer.Option(help="What tuning chooses by, on validation: loss (default), error, or a metric.")
+    str | None,
+    typer.Option(help="What tuning chooses by, on validation, if not by --metric: loss (default), ..."),
 ]
 Every = Annotated[
     int | None,
@@ -113,9 +118,15 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("optimizer") is not None:
         train = table_of(values, "train")
         values["train"] = {**train, "optimizer": {**table_of(train, "optimizer", "train."), "name": given["optimizer"]}}
-    own = dict(_assignment(text, "--metric", "NAME=package.module:function") for text in given.get("metric") or [])
+    texts: list[str] = given.get("metric") or []
+    own = dict(_assignment(text, "--metric", "NAME=package.module:function") for text in texts if "=" in text)
     if own:
         values["metrics"] = {**table_of(values, "metrics"), **own}
+    if named := [text for text in texts if "=" not in text]:
+        if len(named) > 1:
+            raise UserError(f"--metric {named[0]} --metric {named[1]}: methods are ranked by one metric; to look at "
+                            "more, define them: --metric NAME=package.module:function")  # fmt: skip
+        values["rank"] = named[0]
     if given.get("choose") is not None:
         values["choose"] = given["choose"]
     if given.get("seeds") is not None:

@@ -18,7 +18,7 @@ from apiece.evaluate.clients import per_client, sizes_of
 from apiece.evaluate.convergence import Trend, trend_of, trend_of_seeds
 from apiece.evaluate.hurt import Hurt, hurt
 from apiece.evaluate.metrics import Interval, interval, paired_interval, r2, summarize
-from apiece.evaluate.outputs import balanced_accuracy, macro_f1
+from apiece.evaluate.outputs import balanced_accuracy, macro_auc, macro_f1
 from apiece.evaluate.ranking import excludes_tie, gap_to_best, half_over_clients, ranked
 from apiece.evaluate.regression import has_variance, r2_per_client, rmse, rmse_per_client
 from apiece.evaluate.tasks import binary_metrics, regression_metrics
@@ -39,6 +39,7 @@ __all__ = [
     "has_variance",
     "hurt",
     "interval",
+    "macro_auc",
     "macro_f1",
     "paired_interval",
     "per_client",

@@ -24,7 +24,7 @@ from apiece.engines.simulation.division import mesh_of, on_devices
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
-from apiece.experiment.metric import Metric
+from apiece.experiment.metric import Criterion, Metric
 from apiece.experiment.spec_tables import DataSpec, ModelSpec, TrainSpec
 from apiece.experiment.world import arrivals_of, pace_of, participation_of, wrap_method
 from apiece.methods.bind import bind
@@ -145,15 +145,20 @@ class Arena(NamedTuple):
     splits: dict[str, tuple[jax.Array, jax.Array, np.ndarray]]
     own_outcomes: bool = False  # the objective is the user's
     metrics: tuple[Metric, ...] = ()  # of the user's own
-    chosen_by: tuple[str, bool] = ("validation_loss", False)  # what is chosen by, and whether more of it is better
+    asked: Criterion | None = None  # what the user ranks by
     outputs: Callable[..., Any] | None = None  # what metrics look at: a personal model and a batch -> (outputs,)
     given: Scaling | None = None  # what became of examples as they were given: they were brought to unit scale
 
     @property
     def score(self) -> str:
-        """What methods are ranked by: "accuracy" where errors are mistakes, else what the objective calls its error."""
+        """The score of the task: "accuracy" where errors are mistakes, else what the objective calls its error."""
         hits = self.federation.task in HITS and self.objective.error == "error"
         return "accuracy" if hits else self.objective.error
+
+    @property
+    def criterion(self) -> Criterion:
+        """What methods are ranked by, and tuning chooses by: the user's or, if nobody said so, the task's."""
+        return self.asked or Criterion(self.score, self.score == "accuracy")
 
     @property
     def new(self) -> np.ndarray:

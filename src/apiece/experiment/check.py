@@ -10,7 +10,7 @@ from apiece import tree
 from apiece.client.schedule import schedule
 from apiece.data import Federation
 from apiece.engines.contact import model_shapes
-from apiece.errors import UserError, suggest
+from apiece.errors import UserError
 from apiece.experiment.build import (
     Arena,
     federation_of,
@@ -21,7 +21,8 @@ from apiece.experiment.build import (
     scaling_wanted,
     with_new_clients,
 )
-from apiece.experiment.metric import Metric, metrics_of
+from apiece.experiment.criterion import criterion_of, named_metrics
+from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import Spec
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import Variant
@@ -31,14 +32,6 @@ from apiece.methods.bind import bind
 from apiece.own import raised_in
 from apiece.protocol import Cohort, Data, Method, Params, merge_replies
 from apiece.testing.same import check_like
-
-
-def criterion(spec: Spec, metrics: tuple[Metric, ...]) -> tuple[str, bool]:
-    """(what tuning chooses by, whether more of it is better)."""
-    known = {"loss": False, "error": False} | {metric.name: metric.higher_is_better for metric in metrics}
-    if spec.choose not in known:
-        raise UserError(f"choose = '{spec.choose}': {suggest(spec.choose, known)}")
-    return f"validation_{spec.choose}", known[spec.choose]
 
 
 def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
@@ -53,9 +46,10 @@ def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
     if not federation.validation.rows and spec.train.until_rest:
         raise UserError(f"{federation.name} has no validation examples to see on whether a run has come to rest; give "
                         "validation a share, or train.rounds a number")  # fmt: skip
-    made = model_and_objective(spec.model, federation)
-    place = scaled_arena(federation, *made, metrics_of(spec.metrics), scaling_wanted(spec.data))
-    place = place._replace(chosen_by=criterion(spec, place.metrics))
+    model, own = model_and_objective(spec.model, federation)
+    metrics = metrics_of({**spec.metrics, **named_metrics(spec, federation, own is not None)})
+    place = scaled_arena(federation, model, own, metrics, scaling_wanted(spec.data))
+    place = place._replace(asked=criterion_of(spec, federation, place.score, metrics, own is not None))
     participation_of(spec.train).places(place.population)
     if spec.train.arrivals is not None:
         arrivals_of(spec.train.arrivals).journal(0, place.population, 1)  # says what does not fit the clients

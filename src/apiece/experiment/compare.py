@@ -17,10 +17,12 @@ from apiece.engines.contact import model_shapes
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
+from apiece.experiment.baseline import Baseline, alone_among, choose_baseline
 from apiece.experiment.bench import Bench
 from apiece.experiment.best import at_its_best
-from apiece.experiment.check import check_spec, criterion
+from apiece.experiment.check import check_spec
 from apiece.experiment.claim import claim_folder, claim_new_folder
+from apiece.experiment.constant import about, judge_constants
 from apiece.experiment.converge import convergence_of
 from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
 from apiece.experiment.folder import RunFolder, read_record, write_record
@@ -29,7 +31,16 @@ from apiece.experiment.measure import Trials, fallen_note
 from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
 from apiece.experiment.product import Product, describe_product, write_product
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
-from apiece.experiment.record import Candidate, Federated, MethodRecord, Record, SeedRecord, StepSizes
+from apiece.experiment.record import (
+    Candidate,
+    Comparator,
+    ConstantRecord,
+    Federated,
+    MethodRecord,
+    Record,
+    SeedRecord,
+    StepSizes,
+)
 from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
 from apiece.experiment.steps import find_steps, step_notes
 from apiece.experiment.train import Watch
@@ -205,9 +216,12 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         if not run.product.exists():  # an older version finished it
             write_product(run.product, _product(spec, place, finished))
         return Comparison(finished, out, trials, place, spec.rows, failed)
-    clients = tables.client_rows(place, trials)
+    constants = judge_constants(place, next(iter(next(iter(trials.values())).values())).judged)
+    baseline = choose_baseline(place, trials, alone_among(spec.rows), constants)
+    clients = tables.client_rows(place, trials, baseline)
+    means = tables.means_of_clients(clients, place.criterion.metric)
     notes, tested = [*step_notes(steps), *notes], tested_before(out, spec.train.rounds)
-    found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), steps, tested)
+    found = _record(spec, place, trials, tuning, notes, means, constants, baseline, steps, tested)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_product(run.product, _product(spec, place, found))
@@ -248,7 +262,7 @@ def _row(
     alone = CATALOG.find(row.method) is CATALOG["local"]
     bench = Bench(place, row.method, row.options, at_its_best(spec.train) if alone else spec.train)
     tried = _tuned(spec, row, bench, run.tuning(row.name), progress, steps)
-    chosen = tried[tune.best(tried, *criterion(spec, place.metrics))]["options"]
+    chosen = tried[tune.best(tried, *place.criterion.chosen_by)]["options"]
     return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
 
 
@@ -257,7 +271,7 @@ def _tuned(
 ) -> list[dict[str, Any]]:
     """The method's trials on validation: options and loss. One possible setting needs no trial."""
     tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points, wanted = row.points(spec.tune, steps), f"validation_{spec.choose}"
+    points, wanted = row.points(spec.tune, steps), bench.place.criterion.chosen_by[0]
     if len(points) == 1:
         progress.skip(tuning=_trials(spec, row))
         return [{"options": points[0], "validation_loss": None}]
@@ -310,20 +324,23 @@ def _record(
     tuning: dict[str, list[dict[str, Any]]],
     notes: list[str],
     clients: dict[str, tables.ClientMeans],
+    constants: dict[str, Outcome],
+    baseline: Baseline | None,
     steps: StepSizes | None,
     tested: list[int],
 ) -> Record:
-    gains: dict[str, Any] = measure.gains(place, trials)
-    plain, chooses = files.as_plain(written_spec(spec)), criterion(spec, place.metrics)
+    gains: dict[str, Any] = {} if baseline is None else measure.gains(place, trials, baseline)
+    plain, chooses = files.as_plain(written_spec(spec)), place.criterion.chosen_by
     best = {name: tune.best(tuning[name], *chooses) for name in trials}
     rests = {n: convergence_of(place, mine, tuning[n], best[n], spec.train) for n, mine in trials.items()}
+    alone_improves = baseline is not None and baseline.name in rests and rests[baseline.name].improves
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
         if name in gains and "diverged" not in gains[name]:
-            gains[name]["so_far"] = rests[name].improves or rests["local"].improves
+            gains[name]["so_far"] = rests[name].improves or alone_improves
         methods[name] = MethodRecord(
             method=written,
             options=CATALOG.complete(row.method, row.options | tuning[name][best[name]]["options"]),
@@ -348,8 +365,10 @@ def _record(
         model=place.model.name,
         federation=Federated.model_validate(federation.summary()),
         methods=methods,
-        notes=[*federation.notes, *scale_warnings(federation), *notes],
-        ranking=ranking.rank(place.score, methods, clients),
+        notes=[*federation.notes, *scale_warnings(federation), *filter(None, [place.criterion.why]), *notes],
+        ranking=ranking.rank(place.criterion, methods, clients, baseline.name if baseline else "local"),
+        constants=_constants(place, constants),
+        baseline=_comparator(place, baseline),
         tested=tested,
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
         steps=steps,
@@ -364,6 +383,19 @@ def _product(spec: Spec, place: setup.Arena, record: Record) -> Product:
 def recommended(record: Record) -> str:
     """The method that validation chooses, which the test data did not touch; of a single one, that."""
     return record.ranking.by_validation or record.ranking.order[0]
+
+
+def _constants(place: setup.Arena, found: dict[str, Outcome]) -> dict[str, ConstantRecord]:
+    told = lambda name: about(name, place.federation.task)
+    summary = lambda outcome: measure.over_seeds([measure.metrics(place, outcome)])
+    return {name: ConstantRecord(about=told(name), summary=summary(one)) for name, one in found.items()}
+
+
+def _comparator(place: setup.Arena, found: Baseline | None) -> Comparator | None:
+    if found is None:
+        return None
+    by = place.criterion.metric
+    return Comparator(name=found.name, constant=found.constant, metric=by, validation=found.validation)
 
 
 class _Progress:
@@ -403,7 +435,8 @@ def compare(
     watch: Watch = lambda what, done, total: None,
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
-    choose: str = "loss",
+    rank: str | None = None,
+    choose: str | None = None,
     baselines: bool = True,
     standardize: bool | None = None,
     **how: Any,
@@ -420,8 +453,9 @@ def compare(
         model: "auto", a name of `apiece.models.MODELS`, a model, or a function of (shape, outputs) that makes one; a
             Flax or torch module will do. model_options, data_options: theirs, by name.
         objective: what to train and judge by. metrics: {"f1": function of a client's outputs and labels, ...}.
-        choose: what tuning chooses by, on validation: "loss", "error", or a metric. standardize: whether examples are
-            brought to unit scale for training; default: if they are far from it.
+        rank: what methods are ranked by, gains are told in and, unless `choose` says otherwise, tuning chooses by:
+            "accuracy", "error", "log_loss", "rmse", "auc", "f1", or a metric. choose: the last of these alone.
+        standardize: whether examples are brought to unit scale for training; default: if they are far from it.
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -440,6 +474,7 @@ def compare(
         "methods": tables_of(methods),
         "seeds": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
         "tune": tune,
+        "rank": rank,
         "choose": choose,
         "baselines": baselines,
         "data": {"standardize": standardize},

@@ -185,7 +185,7 @@ def per_method(place: Arena, results: dict[str, Result]) -> dict[str, dict[str, 
     for name, result in results.items():
         error = interval(errors(place, result))
         mine = harm.get(name, {})
-        gain = mine["gain_over_local"].mean if "gain_over_local" in mine else math.nan
+        gain = mine["gain"].mean if "gain" in mine else math.nan
         row = {"test error": error.mean, "+-": error.half_width, "gain over local": gain}
         for key in ("hurt_proved", "hurt_expected", "worst_client"):
             row[key.replace("_", " ")] = round(mine.get(key, math.nan), 6)  # a chance of 1e-50 is none

@@ -9,6 +9,7 @@ import pydantic
 
 from apiece.data.federation import HITS
 from apiece.errors import UserError
+from apiece.experiment.metric import Criterion
 from apiece.experiment.ranking import count_beside_local, mean_costs, rank
 from apiece.experiment.record import FORMAT, Record
 from apiece.experiment.tables import means_of_clients, read_table
@@ -203,5 +204,6 @@ def _judged(run: RunFolder, record: Record) -> Record:
             "beside_local": count_beside_local(clients[name]),
         }
         methods[name] = method.model_copy(update=added)
-    ranking = rank("accuracy" if record.federation.task in HITS else "error", methods, clients)
+    hits = record.federation.task in HITS
+    ranking = rank(Criterion("accuracy" if hits else "error", hits), methods, clients)
     return record.model_copy(update={"methods": methods, "ranking": ranking})

@@ -15,6 +15,7 @@ from apiece.evaluate import (
     summarize,
     summarize_defined,
 )
+from apiece.experiment.baseline import Baseline, error_scale, loss_scale, points_per_unit, targets_of
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, finite
 
@@ -53,13 +54,8 @@ def _summary(arena: Arena, outcome: Outcome, part: str, chosen: np.ndarray) -> d
     values, offsets = outcome.scores(split, kind)
     mine = np.repeat(chosen, np.diff(offsets))
     ends = np.concatenate([[0], np.cumsum(np.diff(offsets)[chosen])])
-    targets = _targets(arena, split, outcome.judged)[mine]
+    targets = targets_of(arena, outcome.judged, split)[mine]
     return result | of_task(finite(values[mine]), targets, ends, train_sizes)
-
-
-def _targets(arena: Arena, split: str, judged: np.ndarray) -> np.ndarray:
-    y, offsets = arena.targets(split), arena.splits[split][2]
-    return np.concatenate([y[offsets[i] : offsets[i + 1]] for i in judged])
 
 
 def fallen_clients(arena: Arena, by_seed: dict[int, Outcome]) -> list[str]:
@@ -88,19 +84,25 @@ def fallen_note(method: str, clients: list[str]) -> list[str]:
     return [f"{method} diverged at {named}{more}: {they} the shared model, or the initial one, instead"]
 
 
-def gains(arena: Arena, trials: Trials) -> dict[str, dict[str, Any]]:
-    """Per method, over all seeds: who is better off than alone, and who is hurt (points of test error)."""
-    if "local" not in trials:
+def gains(arena: Arena, trials: Trials, baseline: Baseline | None = None) -> dict[str, dict[str, Any]]:
+    """Per method, over all seeds: who is better off than with the baseline (default: `local`), and who is hurt.
+
+    The gain is in points of the criterion; who is hurt is judged example by example, by what the criterion says harms.
+    """
+    if baseline is None and "local" in trials:
+        baseline = Baseline("local", trials["local"], {}, False)
+    if baseline is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
-    scale = error_scale(arena, next(iter(trials["local"].values())))
+    some, kind = next(iter(baseline.trials.values())), arena.criterion.harm
+    scale = error_scale(arena, some) if kind == "error" else loss_scale(arena, some)
     for name, by_seed in trials.items():
-        if name == "local":
+        if name == baseline.name:
             continue
-        seeds = [seed for seed in by_seed if seed in trials["local"]]
-        pairs = [(by_seed[s].scores("test", "error"), trials["local"][s].scores("test", "error")) for s in seeds]
-        old = next(iter(by_seed.values())).judged < arena.population
-        offsets = pairs[0][0][1]
+        seeds = [seed for seed in by_seed if seed in baseline.trials]
+        pairs = [(by_seed[s].scores("test", kind), baseline.trials[s].scores("test", kind)) for s in seeds]
+        judged = next(iter(by_seed.values())).judged
+        old, offsets = judged < arena.population, pairs[0][0][1]
         mine, ends = np.repeat(old, np.diff(offsets)), np.concatenate([[0], np.cumsum(np.diff(offsets)[old])])
         error, alone = (np.stack([pair[k][0][mine] for pair in pairs]).astype(np.float64) for k in (0, 1))
         counts = np.stack([by_seed[s].counts(arena.population)[old] for s in seeds])  # [seeds, clients]
@@ -108,11 +110,19 @@ def gains(arena: Arena, trials: Trials) -> dict[str, dict[str, Any]]:
         if not (np.isfinite(error[heard]).all() and np.isfinite(alone[heard]).all()):
             found[name] = {"diverged": True}
             continue
-        found[name] = hurt(*_of_honest(error, alone, ends, counts, heard), scale=scale).as_dict()
-        rows = zip(error, alone, counts, strict=True)
-        means = [np.nanmean((per_client(a, ends) - per_client(e, ends))[who]) for e, a, who in rows]
-        found[name]["gain_over_local"] = interval(100 * np.array(means) / scale)
+        harm = hurt(*_of_honest(error, alone, ends, counts, heard), scale=scale)
+        gained = [client_gains(arena, by_seed[s], baseline.trials[s])[old] for s in seeds]
+        means = [np.nanmean(gain[who]) for gain, who in zip(gained, counts, strict=True)]
+        ids = arena.ids[judged][old][counts.any(axis=0)][harm.proved].tolist()
+        found[name] = harm.as_dict() | {"baseline": baseline.name, "gain": interval(np.array(means)), "named": ids}
     return found
+
+
+def client_gains(arena: Arena, outcome: Outcome, baseline: Outcome) -> np.ndarray:
+    """Every client's gain over the baseline in points of the criterion; NaN where one of the two has no score."""
+    mine, theirs = (arena.criterion.of_clients(one.arrays, "test") for one in (outcome, baseline))
+    better = mine - theirs if arena.criterion.higher else theirs - mine
+    return finite(points_per_unit(arena, arena.criterion, outcome) * better)
 
 
 def _of_honest(
@@ -124,13 +134,6 @@ def _of_honest(
     ever = heard.any(axis=0)
     means = [np.mean(values[:, ever], axis=0, where=heard[:, ever], keepdims=True) for values in (error, alone)]
     return *means, np.concatenate([[0], np.cumsum(np.diff(ends)[counts.any(axis=0)])])
-
-
-def error_scale(arena: Arena, outcome: Outcome) -> float:
-    """What one hundred points of error are: 1 for mistakes, the variance of the targets for squared errors."""
-    if arena.federation.task != "regression":
-        return 1.0
-    return float(np.var(_targets(arena, "test", outcome.judged))) or 1.0
 
 
 def over_seeds(per_seed: list[dict[str, Any]]) -> dict[str, Any]:

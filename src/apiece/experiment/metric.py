@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError
+from apiece.evaluate import balanced_accuracy, macro_auc, macro_f1, per_client
 from apiece.own import import_thing, raised_in
+from apiece.registry import Registry
 
-TAKEN = ("loss", "error", "accuracy")  # names that have a meaning
+TAKEN = ("loss", "log_loss", "error", "accuracy", "rmse")  # names that have a meaning
+
+# By name, for `rank` and `choose`; a metric of one's own with such a name is taken instead.
+METRICS = Registry("metric", group="apiece.metrics", positional=2).add(
+    auc=macro_auc, f1=macro_f1, balanced_accuracy=balanced_accuracy
+)
 
 
 class Metric(NamedTuple):
@@ -33,6 +40,33 @@ class Metric(NamedTuple):
         except Exception as error:  # the user's own code
             raise UserError(f"metric '{self.name}' failed on client '{client}' ({len(labels)} examples, outputs "
                             f"{outputs.shape}): {raised_in(error)}") from error  # fmt: skip
+
+
+class Criterion(NamedTuple):
+    """What is ranked by: the metric of the record, whether more is better; what tuning chooses by; what hurts.
+
+    `harm`: "error" or "loss", what is compared example by example to say who is hurt. `why`: said where nobody chose.
+    """
+
+    metric: str
+    higher: bool
+    chosen_by: tuple[str, bool] = ("validation_loss", False)
+    harm: str = "error"
+    why: str = ""
+
+    def of_clients(self, arrays: dict[str, np.ndarray], part: str) -> np.ndarray:
+        """The score of every client on its examples of a part; NaN where it has none, or the metric is undefined.
+
+        >>> arrays = {"test_error": np.array([0.0, 1.0, 1.0]), "test_offsets": np.array([0, 2, 3])}
+        >>> Criterion("accuracy", True).of_clients(arrays, "test").tolist()
+        [0.5, 0.0]
+        """
+        if f"{part}_metric_{self.metric}" in arrays:
+            return arrays[f"{part}_metric_{self.metric}"]
+        kind = "loss" if self.metric == "loss" else "error"
+        mean = per_client(arrays[f"{part}_{kind}"], arrays[f"{part}_offsets"])
+        mean = np.where(np.isfinite(mean), mean, np.nan)
+        return 1 - mean if self.metric == "accuracy" else np.sqrt(mean) if self.metric == "rmse" else mean
 
 
 def metrics_of(given: Mapping[str, Any]) -> tuple[Metric, ...]:

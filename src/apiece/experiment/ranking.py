@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 
 from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
+from apiece.experiment.metric import Criterion
 from apiece.experiment.record import Amount, BesideLocal, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
 
 DOUBLINGS = 4  # of the rounds, each with the gain that the next one promises: sixteen times the rounds
 
 
-def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans]) -> Ranking:
+def rank(
+    by: Criterion, methods: Mapping[str, MethodRecord], clients: Mapping[str, ClientMeans], baseline: str = "local"
+) -> Ranking:
     """The ranking of methods by weighted test score: order, gaps to the best, and what validation would choose."""
-    higher = key == "accuracy"
-    factor = 100.0 if higher else 1.0
+    key, higher = by.metric, by.higher
+    factor = 100.0 if key == "accuracy" else 1.0
     scores = {name: _mean(method, "test", key, "mean_weighted") for name, method in methods.items()}
     order = ranked(scores, higher)
     diverged = [name for name in methods if np.isnan(scores[name])]
@@ -38,7 +41,8 @@ def rank(key: str, methods: Mapping[str, MethodRecord], clients: Mapping[str, Cl
         diverged=diverged,
         behind=behind,
         by_validation=ranked(losses, higher_is_better=False)[0] if len(losses) > 1 else None,
-        beside_local=next((name for name in scored if name != "local" and methods[name].harm), None),
+        beside_local=next((name for name in scored if name != baseline and methods[name].harm), None),
+        chosen_by=by.chosen_by[0].removeprefix("validation_"),
     )
 
 

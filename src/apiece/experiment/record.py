@@ -10,7 +10,9 @@ from pydantic_core import CoreSchema, core_schema
 from apiece.evaluate import Interval
 from apiece.files import as_plain
 
-FORMAT = 2  # of record.json: raised when a key goes or changes its meaning. Format 1 had no version and no ranking.
+# Of record.json: raised when a key goes or changes its meaning. Format 1 had no version and no ranking; 2 compared with
+# `local` alone, and called the gain so.
+FORMAT = 3
 
 
 def _number(value: Any) -> Any:
@@ -111,7 +113,10 @@ class Newcomers(Entry):
 
 
 class Harm(Entry):
-    """Who is better off than alone, and who is hurt; `apiece.evaluate.hurt` defines the numbers."""
+    """Who is better off than with the baseline, and who is hurt; `apiece.evaluate.hurt` defines the numbers."""
+
+    baseline: str = "local"
+    """With what the method was compared."""
 
     clients: int
     clients_empty: int
@@ -125,19 +130,28 @@ class Harm(Entry):
     worst_tenth: Number
     naive: Number
     naive_if_tied: Number
-    gain_over_local: Doubted
+    gain: Doubted
+    """The mean over clients of the gain over the baseline, in points of what methods are ranked by."""
+    named: list[str] = []
+    """The clients that are proved to be hurt."""
     so_far: bool = False
-    """Whether the method or `local` still improves: then nothing is proved yet, and the numbers are of these rounds."""
+    """Whether the method or the baseline still improves: then nothing is proved, the numbers are of these rounds."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _of_format_2(cls, values: Any) -> Any:
+        old = isinstance(values, dict) and "gain" not in values and "gain_over_local" in values
+        return {("gain" if key == "gain_over_local" else key): v for key, v in values.items()} if old else values
 
 
 class Diverged(Entry):
-    """There is no comparison with `local`: one of the two diverged."""
+    """There is no comparison with the baseline: one of the two diverged."""
 
     diverged: bool
 
 
 class BesideLocal(Entry):
-    """How many training clients score better, the same and worse than alone, by their means over seeds."""
+    """How many training clients score better, the same and worse than with the baseline, by their means over seeds."""
 
     better: int
     same: int
@@ -199,7 +213,7 @@ class MethodRecord(Entry):
     """The metrics of the seeds, with an interval over them in place of each number."""
     newcomers: Newcomers | None
     hurt: Harm | Diverged | None
-    """Against `local`; null for `local` itself, and without it."""
+    """Against the baseline; null for the baseline itself, and without one."""
     against: dict[str, Doubted | None]
     """The paired difference in weighted test error to each baseline, in points; positive: worse."""
     chosen: int | None
@@ -219,15 +233,43 @@ class MethodRecord(Entry):
 
     @property
     def harm(self) -> Harm | None:
-        """The comparison with `local`, if there is one and neither of the two diverged."""
+        """The comparison with the baseline, if there is one and neither of the two diverged."""
         return self.hurt if isinstance(self.hurt, Harm) else None
 
     def statistic(self, part: str, metric: str, name: str | None = None) -> Interval | None:
         """An interval over seeds of the summary, by its three names (or two, if pooled); None: no such number."""
-        found = self.summary.get(part, {}).get(metric)
-        if isinstance(found, dict):
-            found = found.get(name or "")
-        return found if isinstance(found, Interval) and math.isfinite(found.mean) else None
+        return _statistic(self.summary, part, metric, name)
+
+
+class ConstantRecord(Entry):
+    """An answer that looks at no example: judged as methods are, and none of them."""
+
+    about: str
+    """What it answers."""
+    summary: Summary
+
+    def statistic(self, part: str, metric: str, name: str | None = None) -> Interval | None:
+        """A number of the summary, as of a method; it has no interval, because seeds do not change it."""
+        return _statistic(self.summary, part, metric, name)
+
+
+def _statistic(summary: Summary, part: str, metric: str, name: str | None) -> Interval | None:
+    found = summary.get(part, {}).get(metric)
+    if isinstance(found, dict):
+        found = found.get(name or "")
+    return found if isinstance(found, Interval) and math.isfinite(found.mean) else None
+
+
+class Comparator(Entry):
+    """The baseline over which gains are told: of training alone and the constants, the best on validation."""
+
+    name: str
+    constant: bool
+    """Whether it is a constant, and no method."""
+    metric: str
+    """What it was chosen by."""
+    validation: dict[str, Number]
+    """What each candidate scored: a mean over all training clients' validation examples."""
 
 
 class Gap(Entry):
@@ -246,7 +288,7 @@ class Ranking(Entry):
     """The methods by their weighted test score, and how sure that order is."""
 
     metric: str
-    """What they are ranked by: "accuracy", "error", or what an objective of one's own calls its error."""
+    """What they are ranked by: accuracy, error, loss, a metric, or what an objective of one's own calls its error."""
     higher: bool
     """Whether more of it is better."""
     order: list[str]
@@ -258,7 +300,9 @@ class Ranking(Entry):
     by_validation: str | None
     """Whom validation loss alone would choose, of those with a test score; null: fewer than two have a loss."""
     beside_local: str | None
-    """The best that can be compared with training alone."""
+    """The best that can be compared with the baseline."""
+    chosen_by: str = "loss"
+    """What tuning chose by, on validation."""
 
     @property
     def scored(self) -> list[str]:
@@ -311,6 +355,15 @@ class Record(Entry):
     """Metrics of one's own, which stand among the others, and whether more of each is better."""
     steps: StepSizes | None = None
     """How long steps may be; null: nobody had to know, or nobody could."""
+    constants: dict[str, ConstantRecord] = {}
+    """Answers that look at no example, by name."""
+    baseline: Comparator | None = None
+    """Over what gains are told; null: nobody trained alone."""
+
+    @property
+    def over(self) -> str:
+        """What gains are told over: `local`, unless another baseline was better on validation."""
+        return self.baseline.name if self.baseline is not None else "local"
 
     @property
     def seeds(self) -> int:

@@ -35,8 +35,12 @@ class Spec(SpecTable):
     metrics: dict[str, Any] = Key({}, examples=[{"f1": "apiece.evaluate:macro_f1"}])
     """Metrics of one's own by name: "package.module:function" or "file.py:function", a function of a client's outputs
     and labels; or {function = ..., higher_is_better = false}."""
-    choose: str = Key("loss", examples=["error"])
-    """What tuning chooses by, on validation: loss, error, or a metric of one's own."""
+    rank: str | None = Key(None, examples=["auc"])
+    """What methods are ranked by, and gains told in: accuracy, error, log_loss, rmse, auc, f1, balanced_accuracy, or a
+    metric of one's own. By default accuracy, or the error of numbers; where 80 % of the training labels are of one
+    class, auc."""
+    choose: str | None = Key(None, examples=["error"])
+    """What tuning chooses by, on validation: any of these, or loss. By default `rank` or, without it, loss."""
     # Randomness has 32 bits of seed: a larger one would silently be the same as a smaller one.
     seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**32)]] = Key([0, 1, 2], min_length=1, examples=[[0, 1]])
     """A run of every method from each."""

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from apiece.errors import UserError
 from apiece.evaluate import per_client
+from apiece.experiment.baseline import Baseline, error_scale
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import finite
-from apiece.experiment.measure import Trials, error_scale
+from apiece.experiment.measure import Trials, client_gains
 from apiece.experiment.spec import BASELINES
 from apiece.files import replace_file
 
@@ -31,8 +32,9 @@ def round_rows(trials: Trials) -> pa.Table:
     return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
 
 
-def client_rows(arena: Arena, trials: Trials) -> pa.Table:
-    """One row per method, seed and client, its gains over the baselines in points."""
+def client_rows(arena: Arena, trials: Trials, baseline: Baseline | None = None) -> pa.Table:
+    """One row per method, seed and client: its scores, and its gains in points, of error over the usual three, and of
+    the criterion over the baseline."""
     tables = []
     test = arena.score
     scale = error_scale(arena, next(iter(next(iter(trials.values())).values())))
@@ -58,6 +60,10 @@ def client_rows(arena: Arena, trials: Trials) -> pa.Table:
                 if seed in trials.get(other, {}):
                     theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
                     columns[f"gain_over_{other}"] = 100 * (theirs - error) / scale
+            score = f"test_{arena.criterion.metric}"
+            columns.setdefault(score, arena.criterion.of_clients(outcome.arrays, "test"))
+            if baseline is not None and seed in baseline.trials:
+                columns["gain_over_baseline"] = client_gains(arena, outcome, baseline.trials[seed])
             tables.append(pa.table(columns))
     return pa.concat_tables(tables)
 
@@ -90,12 +96,12 @@ class ClientMeans(NamedTuple):
     train: NDArray
     test: NDArray
     score: NDArray
-    gain: NDArray  # over local, points; all NaN without local
+    gain: NDArray  # over the baseline, points; all NaN without one
     attacks: NDArray = np.zeros(0)  # in how many of all seeds; the means are over the others. Empty: nobody attacks
 
 
-def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
-    """The client table with the seeds averaged away, split by method.
+def means_of_clients(table: pa.Table, metric: str | None = None) -> dict[str, ClientMeans]:
+    """The client table with the seeds averaged away, split by method; `metric`: which score, by default the task's.
 
     >>> table = pa.table({"method": ["a", "a"], "seed": [0, 1], "client": ["x", "x"], "new": [False, False],
     ...                   "train_examples": [3, 3], "test_examples": [2, 2], "test_error": [1.0, 3.0]})
@@ -103,7 +109,9 @@ def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
     array([2.])
     """
     score = next(name for name in table.column_names if name.startswith("test_") and name not in FACTS)
-    numbers = [name for name in (score, "gain_over_local") if name in table.column_names]
+    score = f"test_{metric}" if metric and f"test_{metric}" in table.column_names else score
+    over = "gain_over_baseline" if "gain_over_baseline" in table.column_names else "gain_over_local"
+    numbers = [name for name in (score, over) if name in table.column_names]
     facts = ["new", "train_examples", "test_examples"]
     wanted = [(name, "mean") for name in numbers] + [(name, "max") for name in facts]
     attack = "attacks" in table.column_names
@@ -119,7 +127,7 @@ def means_of_clients(table: pa.Table) -> dict[str, ClientMeans]:
     for method in dict.fromkeys(methods.tolist()):
         mine = means.filter(pa.array(methods == method))
         column = lambda name, mine=mine: mine[name].to_numpy().astype(np.float64)
-        gain = column("gain_over_local_mean") if "gain_over_local" in numbers else np.full(len(mine), np.nan)
+        gain = column(f"{over}_mean") if over in numbers else np.full(len(mine), np.nan)
         found[method] = ClientMeans(
             mine["client"].to_pylist(),
             column("new_max").astype(bool),

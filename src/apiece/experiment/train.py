@@ -59,7 +59,7 @@ def train(
         tick(run.round)
     watched = _honest(sample(place.population, plan.evaluate_clients), run)
     report = engine.build(run.hyper, run.round).report
-    best = None if plan.stop is None else BestRound(engine, plan.stop, place.chosen_by, keep)
+    best = None if plan.stop is None else BestRound(engine, plan.stop, place.criterion.chosen_by, keep)
     while run.round < plan.rounds and not (plan.until_rest and has_rested(curve)):
         began, before = time.monotonic(), run.round
         run = engine.advance(run, min(plan.look_every, plan.rounds - run.round))

@@ -30,8 +30,8 @@ def so_far(record: Record) -> list[str]:
     behind = [name for name, gap in record.ranking.behind.items() if gap.so_far]
     hurt = [name for name, method in record.methods.items() if method.harm and method.harm.so_far]
     told = [f"{record.ranking.order[0]} is ahead so far: {still_improving(behind)}, and may catch up."] * bool(behind)
-    alone = "local still improves" if record.methods.get("local") and record.methods["local"].improves else ""
-    why = alone or still_improving(hurt)
+    alone = record.methods.get(record.over)
+    why = f"{record.over} still improves" if alone and alone.improves else still_improving(hurt)
     return told + [f"Whom it hurts is so far only, and nothing is proved: {why}."] * bool(hurt)
 
 

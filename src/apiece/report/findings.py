@@ -5,7 +5,7 @@ import shlex
 from apiece.evaluate import Interval
 from apiece.report.convergence import convergence, still_improving
 from apiece.report.numbers import counted, fixed, known, listed, number, percent, places_for, plus_minus, span
-from apiece.report.story import Story
+from apiece.report.story import Metric, Story
 
 NAMED = 8  # methods that a sentence lists; a longer list is the table's business
 
@@ -16,7 +16,7 @@ def findings(story: Story) -> list[str]:
     order, lost = ranked.scored, ranked.diverged
     if not order:
         return ["No method has a test result: every one diverged." if lost else "The run holds no method."]
-    sentences = [*ranking(story, order), *told_apart(story, order)]
+    sentences = [*ranking(story, order), *told_apart(story, order), *beaten_by_constants(story, order)]
     sentences += [against_local(story, ranked.beside_local)] if ranked.beside_local else []
     sentences += [*by_validation(story, order), *newcomers(story, order)]
     if lost:
@@ -36,12 +36,12 @@ def ranking(story: Story, order: list[str]) -> list[str]:
 
 
 def _score(story: Story, name: str, part: str = "test") -> str:
-    return _written(story, story.score(name, part))
+    return _written(story.metric, story.score(name, part))
 
 
-def _written(story: Story, found: Interval | None) -> str:
-    unit = f" {story.metric.unit}" if story.metric.unit else ""
-    text = plus_minus(found, story.metric.factor, story.metric.places) + unit
+def _written(metric: Metric, found: Interval | None) -> str:
+    unit = f" {metric.unit}" if metric.unit else ""
+    text = plus_minus(found, metric.factor, metric.places) + unit
     return text.replace(" ", "\N{NO-BREAK SPACE}")  # a number and its unit stay on one line
 
 
@@ -52,11 +52,11 @@ def told_apart(story: Story, order: list[str]) -> list[str]:
         return []
     if story.seeds < 2:
         return ["One seed: no interval. A second seed may reverse the order; run three or more to tell methods apart."]
-    unit = " points" if story.metric.higher else ""
+    unit = " points" if story.metric.percent else ""
 
     def gap(name: str) -> str:
         mean, low, high, half = behind[name].interval
-        places = max(1, places_for(half, mean)) if story.metric.higher else places_for(half, mean)
+        places = max(1, places_for(half, mean)) if story.metric.percent else places_for(half, mean)
         return f"{name} ({fixed(mean, places)}{unit} behind, interval {fixed(low, places)} to {fixed(high, places)})"
 
     clear = [name for name in behind if behind[name].told_apart]
@@ -78,13 +78,22 @@ def told_apart(story: Story, order: list[str]) -> list[str]:
     return [f"{story.seeds} seeds and these test examples tell {order[0]} apart from {every}{gap(nearest)}.", *ahead]
 
 
+def beaten_by_constants(story: Story, order: list[str]) -> list[str]:
+    """Which answers that look at no example are as good as the best method, or better."""
+    best, sign = story.score(order[0]), 1 if story.metric.higher else -1
+    found = {name: one.statistic("test", story.metric.key, "mean_weighted") for name, one in story.constants.items()}
+    better = [name for name, score in found.items() if best and score and sign * score.mean >= sign * best.mean]
+    each = [f"{story.constants[name].about} ({_written(story.metric, found[name])})" for name in better]
+    return [f"No method is better than answering {listed(each)}: nothing was learned here."] if each else []
+
+
 def against_local(story: Story, name: str) -> str:
     """Who is better off than alone, who is hurt; the raw count only beside what chance would make of a tie."""
     found, beside = story.methods[name].harm, story.methods[name].beside_local
     assert found is not None and beside is not None
     up, equal, down = beside.better, beside.same, beside.worse
     scores = "scores" if up == 1 else "score"
-    text = f"Of {counted(up + equal + down, 'client')}, {up:,} {scores} better with {name} than trained alone"
+    text = f"Of {counted(up + equal + down, 'client')}, {up:,} {scores} better with {name} than {story.alone}"
     tied = found.naive_if_tied
     if known(tied):
         text += (f", {equal:,} the same" if equal else "") + f", {down:,} worse"
@@ -92,11 +101,12 @@ def against_local(story: Story, name: str) -> str:
     proved, share = round(found.hurt_proved * found.clients), percent(found.hurt_expected)
     between = span(found.hurt_expected_low, found.hurt_expected_high)
     whom = "none is" if proved == 0 else f"{proved:,} {'is' if proved == 1 else 'are'}"
-    verdict, so_far = f"{whom} proved hurt", " so far" if found.so_far else ""
+    who = f" ({listed(found.named)})" if found.named else ""
+    verdict, so_far = f"{whom} proved hurt{who}", " so far" if found.so_far else ""
     if found.so_far and proved:
-        moving = [one for one in ("local", name) if story.methods[one].improves]
+        moving = [one for one in (story.record.over, name) if one in story.methods and story.methods[one].improves]
         looks = f"{proved:,} {'looks' if proved == 1 else 'look'}"
-        verdict, so_far = f"so far {looks} hurt, which proves nothing while {still_improving(moving)}", ""
+        verdict, so_far = f"so far {looks} hurt{who}, which proves nothing while {still_improving(moving)}", ""
     text += f"; {verdict}{so_far}; the expected share hurt by more than {counted_points(found.delta)} is {share}"
     return text + (f" ({between})." if between else ".")
 
@@ -145,6 +155,6 @@ def by_examples(story: Story, named: list[str]) -> list[str]:
     told = []
     for at in sorted({0, (len(examples) - 1) // 2} - {len(examples) - 1}):  # with all of them was said before
         scores = {name: mine.scores[at] for name, mine in found.items()}
-        each = [f"{name} {_written(story, score)}" for name, score in scores.items() if known(score.mean)]
+        each = [f"{name} {_written(story.of_task, score)}" for name, score in scores.items() if known(score.mean)]
         told += [f"with {examples[at]:,}, {listed(each)}"] if each else []
     return [f"The same clients by how many of their training examples they may use: {'; '.join(told)}."] if told else []

@@ -23,8 +23,12 @@ class Strip(NamedTuple):
     hint: Callable[[int], str]  # for the few that are drawn
 
 
-def gains_svg(strips: Sequence[Strip], *, points: str = "points", standalone: bool = False) -> Markup:
-    """Every client a dot: its gain over training alone, a row for each method; `standalone` makes it a file's content.
+def gains_svg(
+    strips: Sequence[Strip], *, points: str = "points", alone: str = "alone", standalone: bool = False
+) -> Markup:
+    """Every client a dot: its gain over training alone, or over another baseline, a row for each method.
+
+    `standalone` makes it a file's content.
 
     >>> strip = Strip("ditto", np.array([2.0, -1.0, np.nan]), str)
     >>> gains_svg([strip]).count("<circle")
@@ -45,11 +49,11 @@ def gains_svg(strips: Sequence[Strip], *, points: str = "points", standalone: bo
     for value, at in zip(x.ticks(), x(x.ticks()), strict=True):
         parts.append(label(number(value, sign=True), at, floor + 18, 13, text_anchor="middle", fill=SOFT))
     bold = {"font_weight": 600}
-    parts.append(label("← worse than alone", left, floor + 40, 13, fill=WORSE, **bold))
-    parts.append(label("better than alone →", width - right, floor + 40, 13, text_anchor="end", fill=BETTER, **bold))
+    parts.append(label(f"← worse than {alone}", left, floor + 40, 13, fill=WORSE, **bold))
+    parts.append(label(f"better than {alone} →", width - right, floor + 40, 13, text_anchor="end", fill=BETTER, **bold))
     parts.append(label(f"gain, {points}", width / 2, floor + 40, 13, text_anchor="middle", fill=SOFT))
     about = "; ".join(f"{s.method}: {_in_words(s.values)}" for s in strips)
-    title = f"Gain of every client over training alone, in {points}"
+    title = f"Gain of every client over {'training alone' if alone == 'alone' else alone}, in {points}"
     return picture("gains", width, height, title, about, parts, standalone=standalone)
 
 

@@ -77,5 +77,7 @@ def columns_of_own(name: str, higher_is_better: bool = True) -> list[MetricColum
 
 def columns_of(record: Record) -> list[MetricColumn]:
     """The columns for which some method has a number: those of the task, then those of the user's own metrics."""
-    own = [column for name, higher in record.metrics.items() for column in columns_of_own(name, higher)]
+    known = {column.metric for column in COLUMNS}
+    mine = {name: higher for name, higher in record.metrics.items() if name not in known}
+    own = [column for name, higher in mine.items() for column in columns_of_own(name, higher)]
     return [column for column in [*COLUMNS, *own] if any(column.find(method) for method in record.methods.values())]

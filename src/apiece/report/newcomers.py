@@ -15,7 +15,7 @@ def newcomers_picture(story: Story) -> Picture | None:
     found = {name: mine for name in story.order if (mine := story.methods[name].newcomers)}
     if not found:
         return None
-    metric, lines = story.metric, []
+    metric, lines = story.of_task, []
     for name, mine in found.items():
         mean, low, high, _ = metric.factor * np.array(mine.scores, np.float64).T
         line = Line(name, mine.examples, mean, style=list(story.methods).index(name))
@@ -49,5 +49,7 @@ def newcomers_table(story: Story) -> ReportTable | None:
     for name in story.order:
         if mine := story.methods[name].newcomers:
             heads = [(f"{count:,}", "") for count in mine.examples]
-            rows.append([name, *(plus_minus(score, story.metric.factor, story.metric.places) for score in mine.scores)])
+            rows.append(
+                [name, *(plus_minus(score, story.of_task.factor, story.of_task.places) for score in mine.scores)]
+            )
     return ReportTable([("method", ""), *heads], rows) if rows else None

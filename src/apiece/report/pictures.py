@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 
 def gains_picture(story: Story, standalone: bool = False) -> Picture | None:
     """The gain of every training client over training alone, or None if no method can be compared with `local`."""
-    order = [name for name in story.order if name != "local" and name in story.clients]
+    order = [name for name in story.order if name != story.baseline and name in story.clients]
     if not any(np.isfinite(story.clients[name].gain).any() for name in order):
         return None
     strips, most = [], 0
@@ -35,8 +35,10 @@ def gains_picture(story: Story, standalone: bool = False) -> Picture | None:
         old = np.flatnonzero(~clients.new)
         strips.append(Strip(name, clients.gain[old], partial(_gain_hint, clients, old)))
         most = max(most, int(np.isfinite(clients.gain[old]).sum()))
-    points = "points of accuracy" if story.metric.higher else "points"
-    return Picture(gains_svg(strips, points=points, standalone=standalone), _gains_caption(story, order[0], most))
+    points = "points of accuracy" if story.metric.percent else "points"
+    alone = "alone" if story.baseline == "local" else story.baseline
+    drawn = gains_svg(strips, points=points, alone=alone, standalone=standalone)
+    return Picture(drawn, _gains_caption(story, order[0], most))
 
 
 def _gains_caption(story: Story, name: str, most: int) -> str:
@@ -44,13 +46,14 @@ def _gains_caption(story: Story, name: str, most: int) -> str:
     tests = clients.test[~clients.new & (clients.test > 0)]
     caption = "A dot is a client" + (f", its gain the mean over {story.seeds} seeds" if story.seeds > 1 else "")
     caption += ". The bar is the median, the grey box the middle half of the clients."
-    caption += "" if story.metric.higher else " A point is a hundredth of the variance of the test targets."
+    if story.record.federation.task == "regression":
+        caption += " A point is a hundredth of the variance of the test targets."
     if most > DOTS:
         caption += f" Of {most:,} clients {DOTS} are drawn, evenly in the order of their gains."
     if tests.size:
         median = float(np.median(tests))
         caption += f" The median client has {counted(round(median), 'test example')}"
-        caption += f", so one example is {fixed(100 / median)} points" if story.metric.higher else ""
+        caption += f", so one example is {fixed(100 / median)} points" if story.metric.percent else ""
         caption += ": a single dot is mostly noise, the row as a whole is not."
     return caption
 
@@ -105,7 +108,8 @@ def sizes_picture(story: Story) -> Picture | None:
     if not scored:
         return None
     best = story.record.ranking.beside_local or scored[0]
-    alone = "local" if "local" in scored and best != "local" else None
+    other = story.baseline if story.baseline in story.methods else "local"
+    alone = other if other in scored and best != other else None
     unit = f", {story.metric.unit}" if story.metric.unit else ""
     aside = f"{best} to the left of the client's size, {alone} to the right" if alone else "to the left of their size"
     caption = f"Every training client. Dots stand a little aside so that they can be seen: {aside}."
@@ -126,7 +130,7 @@ def _sizes_differ(clients: ClientMeans) -> bool:
 def _series(story: Story, name: str) -> Series:
     clients, metric = story.clients[name], story.metric
     old = np.flatnonzero(~clients.new)
-    write = lambda v: f"{name} {fixed(metric.factor * v)} {metric.unit}" if metric.higher else f"{name} {number(v)}"
+    write = lambda v: f"{name} {fixed(metric.factor * v)} {metric.unit}" if metric.percent else f"{name} {number(v)}"
     hint = lambda i: _hint(clients, int(old[i]), write(clients.score[old[i]]))
     style = list(story.methods).index(name)
     return Series(name, clients.train[old], metric.factor * clients.score[old], hint, style)

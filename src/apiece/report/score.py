@@ -17,6 +17,11 @@ class Metric(NamedTuple):
     counted: str = ""  # by what, where that must be said
 
     @property
+    def percent(self) -> bool:
+        """Whether it is told in percent, and differences of it in points."""
+        return self.factor == 100
+
+    @property
     def text(self) -> str:
         """The score and its unit, in a sentence."""
         by = f", {self.counted}," if self.counted else ""
@@ -32,10 +37,29 @@ WORDS: dict[str, tuple[str, str, float, int | None, str]] = {
 }
 
 
+# What metrics by name are called in a sentence.
+METRICS = {"auc": "AUC", "f1": "macro F1", "balanced_accuracy": "balanced accuracy", "loss": "log loss", "rmse": "RMSE"}
+
+
 def metric_of(record: Record) -> Metric:
-    """The score of a run."""
-    ranking = record.ranking
-    own = (ranking.metric, "", 1.0, None, "")  # an objective's own error
-    named = ranking.metric in ("accuracy", "error")
-    label, unit, factor, places, counted = WORDS[record.federation.task] if named else own
-    return Metric(ranking.metric, label, unit, factor, ranking.higher, places, counted)
+    """The score that methods are ranked by."""
+    name = record.ranking.metric
+    if ranked_by_task(record):
+        return task_metric(record)
+    return Metric(name, METRICS.get(name, name), "", 1.0, record.ranking.higher, None)
+
+
+def ranked_by_task(record: Record) -> bool:
+    """Whether methods are ranked by the score of their task, and not by a metric."""
+    name = record.ranking.metric
+    return name not in ("loss", "rmse") and name not in record.metrics
+
+
+def task_metric(record: Record) -> Metric:
+    """The score of the task, in which newcomers are told of: accuracy or the error, also an objective's own."""
+    name = record.ranking.metric
+    if ranked_by_task(record) and name not in ("accuracy", "error"):
+        return Metric(name, name, "", 1.0, False, None)
+    label, unit, factor, places, counted = WORDS[record.federation.task]
+    key = "accuracy" if factor == 100 else "error"
+    return Metric(key, label, unit, factor, factor == 100, places, counted)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from apiece.evaluate import Interval
 from apiece.experiment.folder import RunFolder, read_record
-from apiece.experiment.record import MethodRecord, Record
+from apiece.experiment.record import ConstantRecord, MethodRecord, Record
 from apiece.experiment.tables import ClientMeans, Progress, means_of_clients, progress_of_methods, read_table
-from apiece.report.score import Metric, metric_of
+from apiece.report.score import Metric, metric_of, task_metric
 
 
 class Story(NamedTuple):
@@ -24,14 +24,38 @@ class Story(NamedTuple):
         return metric_of(self.record)
 
     @property
+    def of_task(self) -> Metric:
+        """The score of the task, in which newcomers are told of: accuracy or the error, also an objective's own."""
+        return task_metric(self.record)
+
+    @property
     def methods(self) -> dict[str, MethodRecord]:
         """The methods' part of the record, in the order of the spec."""
         return self.record.methods
 
     @property
+    def constants(self) -> dict[str, ConstantRecord]:
+        """Answers that look at no example."""
+        return self.record.constants
+
+    @property
     def order(self) -> list[str]:
         """The methods by weighted test score, best first; diverged ones last."""
         return self.record.ranking.order
+
+    @property
+    def baseline(self) -> str:
+        """What gains are told over: `local`, unless another baseline was better on validation."""
+        found = self.record.baseline
+        return "local" if found is None else found.name
+
+    @property
+    def alone(self) -> str:
+        """The baseline in a sentence: "than trained alone"."""
+        constant = self.record.constants.get(self.baseline)
+        if constant is not None and self.record.baseline is not None and self.record.baseline.constant:
+            return f"by answering {constant.about}"
+        return "trained alone" if self.baseline == "local" else f"trained alone ({self.baseline})"
 
     @property
     def seeds(self) -> int:
@@ -48,4 +72,6 @@ def read_story(folder: Path) -> Story:
     run = RunFolder(folder)
     record = read_record(folder)
     progress = progress_of_methods(read_table(run.rounds))
-    return Story(folder.resolve().name, record, progress, means_of_clients(read_table(run.clients)))
+    return Story(
+        folder.resolve().name, record, progress, means_of_clients(read_table(run.clients), record.ranking.metric)
+    )

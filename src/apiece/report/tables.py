@@ -6,7 +6,7 @@ from apiece.experiment.record import Diverged
 from apiece.experiment.tables import ClientMeans
 from apiece.methods import CATALOG
 from apiece.report.findings import counted_points
-from apiece.report.numbers import DASH, fixed, known, number, percent, plus_minus, size, span
+from apiece.report.numbers import DASH, fixed, known, listed, number, percent, plus_minus, size, span
 from apiece.report.story import Story
 from apiece.report.svg import shortened
 
@@ -53,13 +53,18 @@ def results(story: Story) -> ReportTable:
         row = [name, *(write(story.score(name, "test", statistic)) for statistic in STATISTICS)]
         row += [write(story.score(name, "new_clients"))] if new else []
         rows.append(row if story.score(name) else [name, "diverged", *row[2:]])
+    for name, constant in story.record.constants.items():
+        write = lambda found: plus_minus(found, metric.factor, metric.places)
+        found = [constant.statistic("test", metric.key, statistic) for statistic in STATISTICS]
+        found += [constant.statistic("new_clients", metric.key, "mean_weighted")] if new else []
+        rows.append([f"no method: {name.replace('_', ' ')}", *map(write, found)])
     behind = story.record.ranking.behind
     strong = {name for name, gap in behind.items() if not gap.told_apart} | set(order[:1])
     return ReportTable(heads, rows, frozenset(strong if story.seeds > 1 and behind else ()))
 
 
 def hurt_table(story: Story) -> ReportTable | None:
-    """Against training alone, or None without `local`."""
+    """Against the baseline, or None without one."""
     heads = [
         ("method", ""),
         ("mean gain, points", "over training clients, each counting once"),
@@ -74,15 +79,17 @@ def hurt_table(story: Story) -> ReportTable | None:
         if found is None:
             continue
         if isinstance(found, Diverged):
-            why = "diverged" if story.score(name) is None else "local diverged"
+            why = "diverged" if story.score(name) is None else f"{story.baseline} diverged"
             rows.append([name, why, *[DASH] * (len(heads) - 2)])
             continue
         between = span(found.hurt_expected_low, found.hurt_expected_high)
         worst, tied = found.worst_tenth, found.naive_if_tied
         rows.append([
             name,
-            plus_minus(found.gain_over_local, 1, 1, sign=True),
-            f"{round(found.hurt_proved * found.clients):,} of {found.clients:,}" + (" so far" if found.so_far else ""),
+            plus_minus(found.gain, 1, 1, sign=True),
+            f"{round(found.hurt_proved * found.clients):,} of {found.clients:,}"
+            + (" so far" if found.so_far else "")
+            + _names(found.named),
             percent(found.hurt_expected) + (f" [{between}]" if between else ""),
             fixed(-worst, sign=True) if known(worst) else DASH,
             f"{percent(found.naive)} ({percent(tied)})" if known(tied) else DASH,
@@ -93,7 +100,12 @@ def hurt_table(story: Story) -> ReportTable | None:
 def _so_far(story: Story) -> str:
     """What "so far" means where it stands in the table."""
     some = any(method.harm and method.harm.so_far for method in story.methods.values())
-    return "; so far: the method or local still improves, so nothing is proved yet" if some else ""
+    return "; so far: the method or what it is compared with still improves, so nothing is proved yet" if some else ""
+
+
+def _names(clients: list[str]) -> str:
+    """Who they are, all of them."""
+    return f": {listed([shortened(client) for client in clients])}" if clients else ""
 
 
 def margin(story: Story) -> str:

@@ -14,8 +14,11 @@ from apiece.report.convergence import convergence, so_far
 from apiece.report.fitted import FittedTable
 from apiece.report.metric_columns import OWN, POOLED, columns_of
 from apiece.report.numbers import fixed, number, plus_minus
-from apiece.report.score import Metric, metric_of
+from apiece.report.score import METRICS, Metric, metric_of, ranked_by_task
 
+MARKED = {"constant": "(constant)", "own_constant": "(own)"}  # in brackets: they are no methods
+ALONE = ("local", "local_ridge")
+NAMED = 4  # clients that a line names
 COLUMNS = 4  # of metrics beside the score: there is room for so many
 
 
@@ -26,7 +29,7 @@ def comparison(record: Record) -> Group:
     new = any("new_clients" in method.summary for method in methods.values())
     beside_local = any(method.hurt for method in methods.values())
     titles = ["method", "test", "worst\ntenth"]
-    titles += ["new\nclients"] * new + ["gain over\nlocal", "hurt %\n(proved)"] * beside_local
+    titles += ["new\nclients"] * new + [f"gain over\n{record.over}", "hurt %\n(proved)"] * beside_local
     unit, size = _unit(max(map(_sent, methods.values())))
     rows = []
     for name, found in methods.items():
@@ -35,8 +38,12 @@ def comparison(record: Record) -> Group:
         row += [cell("new_clients", "mean_weighted") if "new_clients" in found.summary else ""] * new
         row += [*_hurt(found.hurt)] * beside_local
         rows.append([*row, f"{_sent(found) / size:.1f}"])
+    for name, constant in record.constants.items():
+        cell = lambda part, what, found=constant: _score(found.statistic(part, metric.key, what), metric)
+        row = [MARKED[name], cell("test", "mean_weighted"), cell("test", "worst10")]
+        rows.append([*row, *[cell("new_clients", "mean_weighted")] * new, *["", ""] * beside_local, "0.0"])
     legend = _legend(record, metric, beside_local, unit)
-    more = [_of_task(record), _newcomers(methods, metric.higher)]
+    more = [_of_task(record), _newcomers(methods)]
     below = [part for one in more if one is not None for part in (Text(), *one)]
     return Group(FittedTable([*titles, f"{unit}\nsent"], rows), Text("\n".join(["", *legend]), style="dim"), *below)
 
@@ -60,13 +67,13 @@ def _of_task(record: Record) -> tuple[FittedTable, Text] | None:
     return table, Text("\n" + "; ".join(told) + ".", style="dim")
 
 
-def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[FittedTable, Text] | None:
+def _newcomers(methods: dict[str, MethodRecord]) -> tuple[FittedTable, Text] | None:
     """New clients by how many of their examples they use; without intervals, which are in the report."""
     found = {name: mine for name, method in methods.items() if (mine := method.newcomers)}
     if not found:
         return None
     first = next(iter(found.values()))
-    every = range(len(first.examples))
+    every, percent = range(len(first.examples)), bool(first.accuracy)
     room = 7 if percent else 6
     kept = every if len(every) <= room else [*every[: room - 1], every[-1]]
     bare = lambda mean: fixed(100 * mean) if percent else number(mean, 4)
@@ -103,7 +110,7 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
         return "", ""
     if isinstance(found, Diverged):
         return "diverged", ""
-    gain = found.gain_over_local
+    gain = found.gain
     shares = f"{100 * found.hurt_expected:.0f} ({100 * found.hurt_proved:.0f})"
     return plus_minus(gain, 1, 1, sign=True, brief=True), shares
 
@@ -112,23 +119,60 @@ def _legend(record: Record, metric: Metric, beside_local: bool, unit: str) -> li
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
     over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
-    tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
+    by = "" if record.ranking.chosen_by == "loss" else f" by {record.ranking.chosen_by}"
+    tuned = f"{spec['tune']} tuning trials each, chosen on validation{by}" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
     most = "at most " if spec["train"].get("until_rest") else ""
     examples = federation.examples["test"]
-    one = f"; one is {100 / examples:.1g} points" if metric.higher and examples else ""
+    one = f"; one is {100 / examples:.1g} points" if metric.percent and examples else ""
+    usual = f"{metric.text} over all clients' {examples} test examples{one}"
+    what = usual if ranked_by_task(record) else described(record)
     lines = [
         f"{federation.clients} clients{aside}, {record.model}, {most}{spec['train']['rounds']} rounds; {tuned}.",
-        f"test: {metric.text} over all clients' {examples} test examples{one} ({over}).",
+        f"test: {what} ({over}).",
         "worst tenth: mean over the worst 10% of clients.",
     ]
     if beside_local:
-        lines += [
-            "gain over local: points of test error a client gains on average over training alone.",
-            "hurt: share of clients worse off than alone by more than 1 point, expected (and proved).",
-        ]
+        lines += [*_about_gains(record), *_named(record)]
     lines.append(f"{unit} sent: up and down, all clients together.")
+    constants = [f"{MARKED[name]} {constant.about}" for name, constant in record.constants.items()]
+    lines += [f"no methods: {'; '.join(constants)}."] if constants else []
     return lines + so_far(record) + convergence(record) + [f"note: {note}" for note in record.notes]
+
+
+def described(record: Record) -> str:
+    """What methods are ranked by and over what, where that is not the usual score of the task."""
+    name = record.ranking.metric
+    told = f"{METRICS.get(name, name)} of each client by itself, weighed by its test examples"
+    first = next(iter(record.methods.values())).seeds[0].metrics["test"].get(name)
+    if isinstance(first, dict) and (undefined := first.get("clients_undefined")):
+        told += f"; defined for {first['clients']:,} of {first['clients'] + undefined:,} clients"
+        told += ", those with several classes" if name == "auc" else ""
+    return told
+
+
+def _about_gains(record: Record) -> list[str]:
+    name, metric = record.over, record.ranking.metric
+    what = "points of test error" if metric in ("accuracy", "error") else f"points of {METRICS.get(metric, metric)}"
+    over_what = "training alone" if name in ALONE else f"answering {record.constants[name].about}"
+    told = f"gain over {name}: {what} a client gains on average over {over_what}"
+    if record.baseline is not None and len(record.baseline.validation) > 1:
+        told += ", the best baseline on validation"
+    by = ", by its log loss" if metric in ("loss", "auc") else ""
+    alone = "alone" if name in ALONE else f"with {name}"
+    hurt = f"hurt: share of clients worse off than {alone} by more than 1 point{by}, expected (and proved)."
+    return [told + ".", hurt]
+
+
+def _named(record: Record) -> list[str]:
+    """The clients that are proved to be hurt, a few of each method."""
+    found = []
+    for name in record.ranking.order:
+        harm = record.methods[name].harm
+        if harm is not None and harm.named:
+            some, rest = harm.named[:NAMED], len(harm.named) - NAMED
+            found.append(f"{name}: {', '.join(some)}" + (f" and {rest} more" if rest > 0 else ""))
+    return [f"proved hurt: {'; '.join(found)}."] if found else []
 
 
 def methods_table(rows: list[dict[str, Any]], model: str) -> Group:
