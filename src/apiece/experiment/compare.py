@@ -258,7 +258,8 @@ def _record(
         tried = [Candidate.model_validate(one) for one in tuning[name]]
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
         if name in gains and "diverged" not in gains[name]:
-            gains[name]["so_far"] = rests[name].improves or rests["local"].improves
+            alone = rests["local"]
+            gains[name]["so_far"] = alone.improves or ranking.may_close_gap(alone, rests[name])
         methods[name] = MethodRecord(
             method=written,
             options=CATALOG.complete(row.method, row.options | tuning[name][best[name]]["options"]),

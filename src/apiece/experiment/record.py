@@ -127,7 +127,7 @@ class Harm(Entry):
     naive_if_tied: Number
     gain_over_local: Doubted
     so_far: bool = False
-    """Whether the method or `local` still improves: then nothing is proved yet, and the numbers are of these rounds."""
+    """Whether `local` still improves, or the method does and may catch up with it: then nothing is proved yet."""
 
 
 class Diverged(Entry):
