@@ -199,6 +199,8 @@ def _tuned(spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progr
         return [{"options": points[0], "validation_loss": None}]
     progress.skip(tuning=len(tried))
     done = len(tried)
+    if done == len(points):
+        return tried
     progress.say(f"{row.name}: tuning {done + 1} of {len(points)}")
     looks = bench.looks(points, spec.seeds[0], done=done, tick=progress.tick)
     for point, (_, _, curve) in zip(points[done:], looks, strict=True):
