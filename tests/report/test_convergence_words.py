@@ -89,7 +89,7 @@ def test_nothing_is_told_apart_from_one_that_may_catch_up(story_of):
 
 
 def test_who_is_hopelessly_behind_is_told_apart_though_it_improves(story_of):
-    story = story_of(local={"state": "improving", "gain": 1e-4})
+    story = story_of(local={"state": "improving", "gain": 0.1, "loss": 3.0})
     assert story.record.ranking.behind["local"].told_apart
     assert "is ahead of" not in words(story)
 
@@ -122,3 +122,11 @@ def test_below_the_lowest_is_where_to_look_from_there(story_of):
     edge = Edge(option="lam", value=0.05, end="lowest").model_dump()
     (told,) = convergence(story_of(ditto={"edges": [edge]}).record)
     assert "methods.ditto.lam = {range = [0.005, 0.05]}" in told
+
+
+def test_on_the_terminal_only_who_is_accused_is_cleared(story_of):
+    story = story_of(ditto={"state": "improving", "gain": 0.3})
+    assert story.methods["ditto"].harm.so_far and so_far(story.record) == [], "nobody looks hurt"
+    harm = story.methods["ditto"].hurt.model_copy(update={"hurt_proved": 0.1})
+    story.methods["ditto"] = story.methods["ditto"].model_copy(update={"hurt": harm})
+    assert so_far(story.record) == ["Nobody is proved hurt yet: ditto still improves, and may catch up with local."]

@@ -277,6 +277,8 @@ def _tuned(
         return [{"options": points[0], "validation_loss": None}]
     progress.skip(tuning=len(tried))
     done = len(tried)
+    if done == len(points):
+        return tried
     progress.say(f"{row.name}: tuning {done + 1} of {len(points)}")
     looks = bench.looks(points, spec.seeds[0], done=done, tick=progress.tick)
     for point, (_, _, curve) in zip(points[done:], looks, strict=True):
@@ -333,14 +335,15 @@ def _record(
     plain, chooses = files.as_plain(written_spec(spec)), place.criterion.chosen_by
     best = {name: tune.best(tuning[name], *chooses) for name in trials}
     rests = {n: convergence_of(place, mine, tuning[n], best[n], spec.train) for n, mine in trials.items()}
-    alone_improves = baseline is not None and baseline.name in rests and rests[baseline.name].improves
     methods: dict[str, MethodRecord] = {}
     for name, by_seed in trials.items():
         per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
         tried = [Candidate.model_validate(one) for one in tuning[name]]
         row, written = spec.rows[name], plain["methods"][name].get("method", "")
         if name in gains and "diverged" not in gains[name]:
-            gains[name]["so_far"] = rests[name].improves or alone_improves
+            alone = None if baseline is None else rests.get(baseline.name)
+            catching = rests[name].improves if alone is None else ranking.may_close_gap(alone, rests[name])
+            gains[name]["so_far"] = catching or (alone is not None and alone.improves)
         methods[name] = MethodRecord(
             method=written,
             options=CATALOG.complete(row.method, row.options | tuning[name][best[name]]["options"]),

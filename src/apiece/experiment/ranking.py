@@ -8,7 +8,7 @@ import numpy as np
 
 from apiece.evaluate import excludes_tie, gap_to_best, half_over_clients, ranked
 from apiece.experiment.metric import Criterion
-from apiece.experiment.record import Amount, BesideLocal, Gap, MethodRecord, Ranking
+from apiece.experiment.record import Amount, BesideLocal, Convergence, Gap, MethodRecord, Ranking
 from apiece.experiment.tables import ClientMeans
 
 DOUBLINGS = 4  # of the rounds, each with the gain that the next one promises: sixteen times the rounds
@@ -30,7 +30,10 @@ def rank(
         half = _over_clients(clients[scored[0]], clients[name])
         found = gap_to_best(by_seed[scored[0]], by_seed[name], factor * half)
         if found is not None:
-            apart, closing = excludes_tie(found), may_close_gap(methods[scored[0]], methods[name])
+            apart, closing = (
+                excludes_tie(found),
+                may_close_gap(methods[scored[0]].convergence, methods[name].convergence),
+            )
             behind[name] = Gap(interval=found, told_apart=apart and not closing, so_far=apart and closing)
     losses = {name: _mean(methods[name], "validation", "loss", "mean") for name in scored}
     losses = {name: loss for name, loss in losses.items() if not np.isnan(loss)}
@@ -46,16 +49,15 @@ def rank(
     )
 
 
-def may_close_gap(best: MethodRecord, other: MethodRecord) -> bool:
+def may_close_gap(best: Convergence | None, other: Convergence | None) -> bool:
     """Whether the one behind still improves, and so much that it may yet catch up.
 
     Twice the rounds are expected to lower its validation loss by its `gain`. If even `DOUBLINGS` such gains do not take
     it to the loss that the best has already, the order stands: the best can only move further ahead.
     """
-    if not other.improves or other.convergence is None:
+    if best is None or other is None or not other.improves:
         return False
-    apart = _mean(other, "validation", "loss", "mean") - _mean(best, "validation", "loss", "mean")
-    return not apart > DOUBLINGS * other.convergence.gain
+    return not other.loss - best.loss > DOUBLINGS * other.gain
 
 
 def _mean(method: MethodRecord, *names: str) -> float:

@@ -135,7 +135,7 @@ class Harm(Entry):
     named: list[str] = []
     """The clients that are proved to be hurt."""
     so_far: bool = False
-    """Whether the method or the baseline still improves: then nothing is proved, the numbers are of these rounds."""
+    """Whether the baseline still improves, or the method does and may catch up with it: then nothing is proved yet."""
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -28,11 +28,14 @@ def convergence(record: Record, run: str = "RUN") -> list[str]:
 def so_far(record: Record) -> list[str]:
     """Which verdicts of the table wait for methods that still improve, in short."""
     behind = [name for name, gap in record.ranking.behind.items() if gap.so_far]
-    hurt = [name for name, method in record.methods.items() if method.harm and method.harm.so_far]
     told = [f"{record.ranking.order[0]} is ahead so far: {still_improving(behind)}, and may catch up."] * bool(behind)
+    waiting = {name: method.harm for name, method in record.methods.items() if method.harm and method.harm.so_far}
     alone = record.methods.get(record.over)
-    why = f"{record.over} still improves" if alone and alone.improves else still_improving(hurt)
-    return told + [f"Whom it hurts is so far only, and nothing is proved: {why}."] * bool(hurt)
+    if waiting and alone is not None and alone.improves:
+        return [*told, f"Whom it hurts is so far only, and nothing is proved: {record.over} still improves."]
+    accused = [name for name, harm in waiting.items() if harm.hurt_proved > 0]
+    catching_up = f"Nobody is proved hurt yet: {still_improving(accused)}, and may catch up with {record.over}."
+    return told + [catching_up] * bool(accused)
 
 
 def _improving(found: dict[str, Convergence], spec: dict[str, Any], run: str) -> str:

@@ -100,7 +100,7 @@ def hurt_table(story: Story) -> ReportTable | None:
 def _so_far(story: Story) -> str:
     """What "so far" means where it stands in the table."""
     some = any(method.harm and method.harm.so_far for method in story.methods.values())
-    return "; so far: the method or what it is compared with still improves, so nothing is proved yet" if some else ""
+    return "; so far: the baseline still improves, or the method does and may catch up" if some else ""
 
 
 def _names(clients: list[str]) -> str:
