@@ -32,7 +32,12 @@ class Fit:
 
     def __init__(self, engine: Engine, bench: Bench, run: RunState, curve: Curve, costs: dict[str, float]) -> None:
         self.engine, self.place, self.run, self.curve, self.costs = engine, bench.place, run, curve, costs
-        self._predict = bench.predict
+        self._predict, self._step_notes = bench.predict, bench.notes
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of results should know: how examples were scaled, which defaults were too long."""
+        return [*self.place.federation.notes, *self._step_notes]
 
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
@@ -125,7 +130,7 @@ def open_bench(
     metrics: Mapping[str, Any] | None,
     options: dict[str, Any],
     how: dict[str, Any],
-    standardize: bool | None,
+    standardize: bool | None = None,
     searched: Collection[str] = (),
 ) -> Bench:
     """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
@@ -142,4 +147,8 @@ def open_bench(
     place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
     bench = Bench(place, method, options, spec.train)
     shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
-    return Bench(place, method, {**options, **shorter}, spec.train) if shorter else bench
+    if not shorter:
+        return bench
+    told = ", ".join(f"{name} = {value:g}" for name, value in shorter.items())
+    notes = (f"{told} instead of the default, which is too long for the curvature of the clients' rows",)
+    return Bench(place, method, {**options, **shorter}, spec.train, notes)
