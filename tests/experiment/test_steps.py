@@ -90,4 +90,5 @@ def test_fit_and_sweep_shorten_a_default_that_would_diverge_and_nothing_else():
     last = lambda **options: fit("fed_avg", federation=steep(), rounds=3, options=options).curve[-1]["validation_loss"]
     assert np.isfinite(last())
     assert not last(lr=0.1) < 1e3  # what is given stands
+    assert "instead of the default" in fit("fed_avg", federation=steep(), rounds=1).notes[-1]
     assert np.isfinite(sweep("fed_avg", {"steps": [5]}, 1, federation=steep(), rounds=3).rows[0]["test_loss"])

@@ -51,25 +51,28 @@ def mend_models(build: Build, run: RunState, models: Personal, who: np.ndarray, 
 
 def mend_model(build: Build, run: RunState, model: Personal, i: int, data: Data) -> Personal:
     """The same of one client's model: itself, if that is a number."""
-    stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], model)
-    if are_numbers(stacked)[0]:
+    if _is_number(model):
         return model
+    stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], model)
     return jax.tree.map(lambda leaf: leaf[0], mend_models(build, run, stacked, np.array([i]), lambda i: data))
 
 
 def stand_in(build: Build, run: RunState, i: int, data: Data, broken: Personal) -> Personal:
     """What client i uses in place of a model that is no number: the first of these that is one.
 
-    The shared model, where the server's message has one; what a client has that just enrolled; the initial model.
+    The shared model, where the server's message has one; what a client has that just enrolled; the initial model. If
+    nothing that the server sends is a number, the method has diverged, and the model stays as it is.
     """
     method = build(run.hyper, run.round)
     message = method.message(run.server, i)
-    one = lambda model: jax.tree.map(lambda leaf: np.asarray(leaf)[None], model)
-    found = broken
-    for found in _candidates(method, run, i, data, message, broken):
-        if are_numbers(one(found))[0]:
-            break
-    return found
+    sent = [leaf for leaf in map(np.asarray, jax.tree.leaves(message)) if np.issubdtype(leaf.dtype, np.inexact)]
+    if sent and not any(_is_number(leaf) for leaf in sent):
+        return broken
+    return next(filter(_is_number, _candidates(method, run, i, data, message, broken)), broken)
+
+
+def _is_number(model: Personal) -> bool:
+    return bool(are_numbers(jax.tree.map(lambda leaf: np.asarray(leaf)[None], model))[0])
 
 
 def _candidates(

@@ -33,12 +33,18 @@ class Bench:
 
     Args:
         place: the federation. method: a name, or a factory. options: those that stand. plan: how a run goes.
+        notes: what a reader should know of these.
     """
 
     def __init__(
-        self, place: Arena, method: str | Callable[..., Method], options: Mapping[str, Any], plan: TrainSpec
+        self,
+        place: Arena,
+        method: str | Callable[..., Method],
+        options: Mapping[str, Any],
+        plan: TrainSpec,
+        notes: Sequence[str] = (),
     ) -> None:
-        self.method, self.options, self.plan = method, dict(options), plan
+        self.method, self.options, self.plan, self.notes = method, dict(options), plan, tuple(notes)
         loss, population, model = place.objective.loss, place.population, place.model
         build, self.hyper = bind(method, loss, self.options, None, population, model)
         self._of = (CATALOG.find(method), loss, model, population)

@@ -44,6 +44,11 @@ class Fit:
         self.engine, self.place, self.run, self.curve, self.costs = engine, bench.place, run, curve, costs
         self._bench, self._spec, self._predict = bench, spec, bench.predict
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of results should know: how examples were scaled, which defaults were too long."""
+        return [*self.place.federation.notes, *self._bench.notes]
+
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
         stacked = self.engine.personal(self.run, np.array([self._number(client_id)]))
@@ -178,7 +183,7 @@ def open_bench(
     metrics: Mapping[str, Any] | None,
     options: dict[str, Any],
     how: dict[str, Any],
-    standardize: bool | None,
+    standardize: bool | None = None,
     searched: Collection[str] = (),
 ) -> tuple[Bench, Spec]:
     """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
@@ -195,7 +200,11 @@ def open_bench(
     place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
     bench = Bench(place, method, options, spec.train)
     shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
-    return (Bench(place, method, {**options, **shorter}, spec.train) if shorter else bench), spec
+    if not shorter:
+        return bench, spec
+    told = ", ".join(f"{name} = {value:g}" for name, value in shorter.items())
+    notes = (f"{told} instead of the default, which is too long for the curvature of the clients' rows",)
+    return Bench(place, method, {**options, **shorter}, spec.train, notes), spec
 
 
 def _row_of(method: str | Callable[..., Method], options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
