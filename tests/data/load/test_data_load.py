@@ -461,11 +461,14 @@ def test_a_file_cut_short_or_filled_with_garbage_is_refused_or_loaded_but_never_
 
 cells = st.sampled_from(
     ["a", "b", "", "1", "2.5", "-3", "nan", "inf", "x y", '"q,q"', '"', "é", " 7 ", "1e400", "train"]
+    + ["Test", "val", "?", '"3,5"', "45%", "-999", "A", " a", "\u00a0", "2024-01-31", "NA"]
 )
 
 
 @given(
-    st.lists(st.sampled_from(["client", "label", "x", "split", "", "é"]), min_size=1, max_size=5),
+    st.lists(
+        st.sampled_from(["client", "label", "x", "split", "", "é", "fold", "id", "Unnamed: 0"]), min_size=1, max_size=5
+    ),
     st.lists(st.lists(cells, min_size=1, max_size=6), max_size=8),
 )
 def test_any_csv_is_either_loaded_or_explained(tmp_path_factory, header, lines):

@@ -109,6 +109,14 @@ def test_others_can_read_the_table(tmp_path):
     assert [row["label"] for row in tested] == [federation.classes[k] for k in y]
 
 
+def test_a_folder_with_a_client_called_examples_is_a_folder_of_clients(tmp_path):
+    table = parquet.read_table(write_dealt(linear(clients=2), tmp_path / "split")).select(["x", "label"])
+    (tmp_path / "clients").mkdir()
+    for name in ("examples", "others"):
+        parquet.write_table(table.replace_schema_metadata(None), tmp_path / "clients" / f"{name}.parquet")
+        assert name in load(tmp_path / "clients").ids.tolist()
+
+
 def test_whoever_says_what_is_what_reads_an_ordinary_table(tmp_path):
     file = write_dealt(load(clinics(tmp_path / "clinics.csv"), client="clinic", label="ill"), tmp_path / "split")
     other = load(file, client="client_", label="town=oslo", features=["age"])

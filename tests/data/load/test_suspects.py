@@ -142,6 +142,11 @@ def test_copies_in_train_and_test_are_counted(tmp_path):
     )
 
 
+def test_rows_of_few_possible_answers_are_no_copies(tmp_path):
+    path = table(tmp_path / "a.csv", **{name: lambda i, k=k: i * k % 7 % 3 for k, name in enumerate("bcd", 2)})
+    assert not any("copies" in warning for warning in inspect(path, exclude="age").warnings)
+
+
 def test_a_class_that_is_only_trained_is_warned_of(tmp_path):
     seen = inspect(table(tmp_path / "a.csv", label=lambda i: "rare" if i == 5 else ["no", "yes"][(i // 2) % 2]), seed=3)
     told = "\n".join(seen.warnings)

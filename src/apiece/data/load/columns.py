@@ -156,7 +156,7 @@ def parse_numbers(table: Table, name: str, values: np.ndarray, notes: Notes) -> 
 
 def _remedy(table: Table, name: str, bad: Sequence[str]) -> str:
     """What to do about texts that are no numbers."""
-    words = f"if they are words, say so (-D categorical={shlex.quote(name)})"
+    words = f"if they are words, say so (-D categorical={shlex.quote(name)}) or leave them out ({leave_out(name)})"
     if table.decimal != "." and any("." in value and is_nearly_number(value) for value in bad):
         return "decimals have a comma here, so take out all points, or leave --decimal out"
     if all(THOUSANDS.fullmatch(value.strip()) for value in bad):

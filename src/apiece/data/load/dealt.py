@@ -74,6 +74,25 @@ def write_dealt(federation: Federation, folder: Path) -> Path:
     return folder / FILE
 
 
+def find_dealt(path: Path) -> Path:
+    """The table in a folder that `write_dealt` made; else the path itself.
+
+    >>> find_dealt(Path("clinics.csv")).name
+    'clinics.csv'
+    """
+    file = path / FILE
+    if not file.is_file() or any(other != file for other in path.iterdir() if not other.name.startswith(".")):
+        return path
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        metadata = parquet.read_schema(file).metadata or {}
+    except (pa.ArrowException, OSError):
+        return path
+    return file if ABOUT.encode() in metadata else path
+
+
 def as_dealt(table: Table, wanted: Wanted) -> tuple[Table, Wanted]:
     """A table that `write_dealt` wrote, and what is wanted of it; as it is, if the user said what is what."""
     about = table.about

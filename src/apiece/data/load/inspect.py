@@ -14,7 +14,7 @@ import numpy as np
 
 from apiece.data.deal import check_shares
 from apiece.data.federation import Federation
-from apiece.data.load.dealt import FILE, restored
+from apiece.data.load.dealt import find_dealt, restored
 from apiece.data.load.join import federate
 from apiece.data.load.notes import Notes
 from apiece.data.load.read import PLAIN, Dialect, Table
@@ -141,8 +141,7 @@ another column that tells clients apart (--client COLUMN)
     path, notes = Path(path), Notes()
     if (path / "federation.json").is_file():
         return _saved(path)
-    if (path / FILE).is_file():
-        path = path / FILE
+    path = find_dealt(path)
     found: dict[str, Any] = {"path": str(path)}
     try:
         share = tuple(check_shares(shares).tolist())
