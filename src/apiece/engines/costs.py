@@ -55,9 +55,10 @@ def _costs(
     local = lambda hyper, client, message, x, y: build(hyper).local(client, message, data(x, y), key)
     personal = lambda hyper, client, message, x, y: build(hyper).personal(client, message, data(x, y), key)
     message, client = jax.eval_shape(arrive, hyper, params, x, y)
+    keeps = () if build(hyper).forgets else client
     working, (_, reply) = jax.make_jaxpr(local, return_shape=True)(hyper, client, message, x, y)
     using = jax.make_jaxpr(personal)(hyper, client, message, x, y)
-    down, up, kept = (tree.size_in_bytes(each) for each in (message, reply, client))
+    down, up, kept = (tree.size_in_bytes(each) for each in (message, reply, keeps))
     return Costs(down, up, kept, gradients_in(working.jaxpr), gradients_in(using.jaxpr))
 
 
