@@ -28,7 +28,9 @@ Four more functions are optional. `predict(apply, personal, x)` says how a clien
 more than the parameters of one model (a mixture, a memory beside a model); what it needs, traced hyper-parameters too,
 is in the personal model, which is all that is saved. `keep` is in line 9. `merge_counted` is `merge` for a method, or a
 wrapper, that refuses replies: it tells as well whose replies counted. `report(server)` gives numbers by name that say
-what the method does (the strength of a pull, weights of others): they are kept, look by look.
+what the method does (the strength of a pull, weights of others): they are kept, look by look. And a word: `forgets`
+says that `enroll` reads the initial model alone and that work leaves what it gives as it is; engines then keep nothing
+of a client, and enroll it whenever they need it.
 
 The smallest complete method, one gradient step averaged, run by hand for one round of two clients:
 
@@ -176,7 +178,7 @@ def trained_as(loss: Loss, other: Loss) -> Loss:
 
 
 class Method(NamedTuple):
-    """Six pure functions, and four that are optional; the contract is in this module's text.
+    """Six pure functions, four that are optional, and a word; the contract is in this module's text.
 
     >>> Method._fields[:6]
     ('init', 'message', 'merge', 'enroll', 'local', 'personal')
@@ -192,6 +194,7 @@ class Method(NamedTuple):
     keep: Callable[[Client, Client], Client] | None = None
     merge_counted: Callable[[Server, Reply, Cohort, Any], tuple[Server, Any]] | None = None
     report: Callable[[Server], dict[str, Any]] | None = None
+    forgets: bool = False
 
 
 def merge_replies(method: Method, server: Server, replies: Reply, cohort: Cohort, key: Any) -> tuple[Server, Any]:

@@ -4,11 +4,13 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from apiece import tree
-from apiece.engines.costs import costs
+from apiece.engines.costs import costs, visit_costs
 from apiece.methods import fed_avg, ftfa, pfedme, scaffold
+from apiece.wrap import staged
 
 PARAMS = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
 BYTES = 4 * 8
@@ -52,3 +54,37 @@ def test_a_number_of_steps_known_only_at_run_time_is_not_made_up():
         return jax.lax.while_loop(lambda s: s[1]["b"][0] < 1, lambda s: method.local(s[0], s[1], data, key), (c, x))
 
     assert math.isnan(costs(method._replace(local=local), PARAMS, EXAMPLE, 10).gradients)
+
+
+def either(dear, cheap, takes_dear):
+    """A method whose clients go one of two ways."""
+    local = lambda c, x, data, key: jax.lax.cond(
+        takes_dear(data, key), lambda: dear.local(c, x, data, key), lambda: cheap.local(c, x, data, key)
+    )
+    return dear._replace(local=local)
+
+
+DEAR, CHEAP = fed_avg(LOSS, steps=5), fed_avg(LOSS, steps=1)
+
+
+def test_of_two_ways_the_one_is_counted_that_the_clients_size_tells():
+    method = either(DEAR, CHEAP, lambda data, key: jnp.asarray(data.size) % 20 > 10)
+    assert [costs(method, PARAMS, EXAMPLE, size).gradients for size in (5, 19, 25)] == [1, 5, 1]
+
+
+def test_of_two_ways_the_dearer_one_is_counted_where_only_the_run_tells():
+    by_coin = either(DEAR, CHEAP, lambda data, key: jax.random.bernoulli(key, 1e-9))
+    assert costs(by_coin, PARAMS, EXAMPLE, 5).gradients == 5
+    both = visit_costs(lambda hyper, round: either(DEAR, CHEAP, lambda data, key: round > 3), {}, PARAMS, EXAMPLE,
+                       np.array([5]), {})  # fmt: skip
+    assert both[5].gradients == 5, "a later round may go the other way"
+
+
+def test_of_two_ways_the_one_is_counted_that_the_options_tell():
+    build, known = lambda hyper, round: either(DEAR, CHEAP, lambda data, key: hyper["lam"] > 0.5), {}
+    found = [visit_costs(build, {"lam": lam}, PARAMS, EXAMPLE, np.array([5]), known)[5] for lam in (0.1, 1.0, 0.1)]
+    assert [each.gradients for each in found] == [1, 5, 1]
+
+
+def test_nobody_works_in_two_stages_at_once():
+    assert costs(staged(fed_avg(LOSS, steps=2), fed_avg(LOSS, steps=5), 3), PARAMS, EXAMPLE, 10).gradients == 5

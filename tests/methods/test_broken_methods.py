@@ -168,6 +168,17 @@ def a_late_enrollment_is_not_expected(loss, *, lr=0.1):
     )
 
 
+def progress_is_forgotten(loss, *, lr=0.1):
+    """Says that clients have nothing to keep, and has them work on."""
+
+    def local(v, x, data, key):
+        _, reply = one_step(loss, lr).local((), x, data, key)
+        return tree.add(v, reply), reply
+
+    how = dict(enroll=lambda params, x, data, key: params, personal=lambda v, x, data, key: v, forgets=True)
+    return one_step(loss, lr)._replace(local=local, **how)
+
+
 def others_are_counted_by_the_wayside(loss, *, lr=0.1):
     """A message that is not of the state: who was asked before changes what the next one is told."""
     asked = []
@@ -200,6 +211,7 @@ BROKEN = [
     (the_next_row_is_read, 5, "Rows beyond a client's size are never read"),
     (padding_is_in_the_mean, 5, "Rows beyond a client's size are never read"),
     (a_noughth_visit_is_not_expected, 7, "Forgetting is legal"),
+    (progress_is_forgotten, 7, "a state that the method says it forgets"),
     (a_late_enrollment_is_not_expected, 7, "a run whose clients enroll anew each round works"),
 ]
 

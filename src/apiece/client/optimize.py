@@ -143,4 +143,5 @@ def keep_memories(method: Method, tape: Tape) -> Method:
         local=local,
         personal=lambda own, message, data, key: method.personal(own.client, message, data, key),
         keep=keep and (lambda before, after: after._replace(client=keep(before.client, after.client))),
+        forgets=False,
     )

@@ -66,11 +66,24 @@ def mix_rows(i: int, count: int) -> np.ndarray:
     return order
 
 
+def remembered(method: Method, params: Params, message: Message, data: Data, key: Tree) -> Client:
+    """What a client that enrolls keeps: its state, or nothing where that follows from the initial model.
+
+    >>> method = Method(*[None] * 3, lambda params, message, data, key: params, *[None] * 2)
+    >>> [remembered(each, "initial", *[None] * 3) for each in (method, method._replace(forgets=True))]
+    ['initial', ()]
+    """
+    return () if method.forgets else method.enroll(params, message, data, key)
+
+
 def visit(
     method: Method, params: Params, known: Tree, client: Client, message: Message, data: Data, key: Tree
 ) -> Visit:
     """A round at one client: enroll if it has no memory (`known` is False), then work."""
     enroll_key, work_key = jax.random.split(key)
+    if method.forgets:
+        again = method.enroll(params, message, data, enroll_key)
+        return Visit((), (), method.local(again, message, data, work_key)[1])
     before = lax.cond(known, lambda: client, lambda: method.enroll(params, message, data, enroll_key))
     after, reply = method.local(before, message, data, work_key)
     return Visit(after, () if method.keep is None else method.keep(before, after), reply)
@@ -103,6 +116,8 @@ def model_in_use(
     it enrolls and makes `visits` visits whose replies nobody hears, so that it is not judged on an untrained state.
     """
     enroll_key, visit_key, personal_key = jax.random.split(key, 3)
+    if method.forgets:
+        return method.personal(method.enroll(params, message, data, enroll_key), message, data, personal_key)
 
     def catch_up() -> Client:
         work = lambda v, c: method.local(c, message, data, jax.random.fold_in(visit_key, v))[0]

@@ -38,7 +38,7 @@ def fed_babu(
 
     Solves: min sum_i p_i L_i(x, v) over x alone, up to FedAvg's drift; then min L_i over the tuned part, stopped early.
     Sent: x (all but the head) down, y - x up.
-    Kept: v by the client, which never changes; any client can make it again from the seed.
+    Kept: nothing: v never changes, and any client can make it again from the seed.
     Forgetting: the same.
     Guarantee: FedAvg's, for x.
     Reference: Oh, Kim, Yun 2022 (FedBABU: toward enhanced representation for federated image classification).
@@ -63,6 +63,7 @@ def fed_babu(
         enroll=lambda params, x, data, key: split(params, private)[1],
         local=local,
         personal=lambda v, x, data, key: join(x, v),
+        forgets=True,
     )
     part = {"head": private, "body": f"not {private}", "all": ""}[tune_part]
     return fine_tuned(base, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, part=part)

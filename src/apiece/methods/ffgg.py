@@ -42,7 +42,7 @@ def ffgg(
 
     Solves: min over theta of mean_i min_w L_i(theta, w); all g_i vanish there only if one theta suits everybody.
     Sent: theta down, g_i up; nothing private ever.
-    Kept: the initial w, for its shapes and scale (with start = "kept": the last w).
+    Kept: nothing: w starts from the initial model, which everybody knows (with start = "kept": the last w).
     Forgetting: nothing changes, unless start = "kept", which then starts each round at the initial w.
     Guarantee: synchronous for lr <= 1/L (exact inner solves) or 1/(2L), L the smoothness of min_w L_i;
       asynchronous for lr <= 1/(2L sqrt(2 A d)), A clients active and delays up to d, if one theta suits everybody;
@@ -79,6 +79,7 @@ def ffgg(
         local=local,
         personal=lambda kept, theta, data, key: join(theta, begin(kept, key)),
         keep=keep_work,
+        forgets=start != "kept",
     )
     return fine_tuned(base, loss, steps=tune_steps, epochs=tune_epochs, lr=tune_lr, batch=batch, part=private)
 

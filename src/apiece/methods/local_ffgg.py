@@ -39,7 +39,7 @@ def local_ffgg(
 
     Solves: min over theta of mean_i min_w L_i(theta, w), up to the drift.
     Sent: theta down, y - theta up; nothing private ever.
-    Kept: the initial w, for its shapes and scale (with start = "kept": the last w).
+    Kept: nothing (with start = "kept": the last w).
     Forgetting: nothing changes, unless start = "kept", which then starts each round at the initial w.
     Guarantee: none known.
     Reference: the FFGG paper (partial personalization and overpersonalization).

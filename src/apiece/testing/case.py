@@ -405,4 +405,5 @@ def watch_method(method: Method, reply: Reply) -> Method:
         local=local,
         personal=lambda client, message, data, key: method.personal(client[0], message, data, key),
         keep=keep and (lambda before, after: (keep(before[0], after[0]), after[1])),
+        forgets=False,  # what they enrolled with is to be seen
     )

@@ -87,6 +87,11 @@ def forgetting_is_legal(case: Case, engine: str) -> None:
     check_same(
         "the server after a first round, before anything can be forgotten,", first.server, usual.server, ROUNDING
     )
+    if case.build(case.hyper, 0).forgets:
+        for outcome in (usual, case.run(engine)):
+            for i in range(POPULATION):
+                mine = tree.take(outcome.clients, i)
+                check_same("a state that the method says it forgets", mine, tree.take(usual.clients, 0), ROUNDING)
     for other in case.engines:
         there = case.run(other, stateless=True)
         for part in ("server", "replies", "models"):

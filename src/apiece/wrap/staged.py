@@ -75,10 +75,12 @@ def staged(first: Method, second: Method, rounds: Tree, carry: Callable[[Server]
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         later, params, one, two = entered(client, message, data, key)
         in_one, in_two = _unpack(message)
-        new_one, of_one = _if(~later, lambda: first.local(one, in_one, data, key))
-        new_two, of_two = _if(later, lambda: second.local(two, in_two, data, key))
-        client = later, params, tree.where(later, one, new_one), tree.where(later, new_two, two)
-        return client, _pack(later, of_one, of_two)
+        work_one, work_two = lambda: first.local(one, in_one, data, key), lambda: second.local(two, in_two, data, key)
+        # One branch or the other, and not each or nothing: so it is seen that nobody does both.
+        (new_one, of_one), (new_two, of_two) = lax.cond(
+            later, lambda: ((one, _blank(work_one)[1]), work_two()), lambda: (work_one(), (two, _blank(work_two)[1]))
+        )
+        return (later, params, new_one, new_two), _pack(later, of_one, of_two)
 
     def personal(client: Client, message: Message, data: Data, key: Tree) -> Params:
         later, _, one, two = entered(client, message, data, key)
@@ -168,5 +170,8 @@ def _unpack(packet: Packet) -> tuple[Tree, Tree]:
 
 def _if(condition: Tree, work: Callable[[], Tree]) -> Tree:
     """What the work gives where the condition holds, else zeros of the same shapes."""
-    shapes = jax.eval_shape(work)
-    return lax.cond(condition, work, lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+    return lax.cond(condition, work, lambda: _blank(work))
+
+
+def _blank(work: Callable[[], Tree]) -> Tree:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(work))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece import tree
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, remembered, settle, visit
 from apiece.engines.remote.codec import Schema, decode, encode, schema_of
 from apiece.errors import UserError
 from apiece.models.failures import raise_failures
@@ -87,7 +87,7 @@ def agree_from(
 
     def first_visit(message: Tree, data: Data, key: Any) -> tuple:
         client = method.enroll(params, message, data, key)
-        return client, method.local(client, message, data, key)[1]
+        return remembered(method, params, message, data, key), method.local(client, message, data, key)[1]
 
     client, reply = jax.eval_shape(first_visit, message, data, jax.random.key(0))
     schemas = schema_of("message", message), schema_of("reply", reply)

@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
-from apiece.engines.contact import Build, Keys, Visit, keys, settle, visit
+from apiece.engines.contact import Build, Keys, Visit, keys, remembered, settle, visit
 from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation, Stage
 from apiece.engines.simulation.division import divided, on_devices
@@ -96,7 +96,7 @@ class Asynchronous(Simulation):
         def flight() -> Flight:
             place = dict(ids=0, starts=0, sizes=1)
             contact = self._contact(method, self._stage(run), place)
-            client = method.enroll(run.params, *contact)
+            client = remembered(method, run.params, *contact)
             work = visit(method, run.params, False, client, *contact)
             if self.commits_at_once(method):
                 return Flight(work.reply)

@@ -16,7 +16,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, settle, visit
+from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, remembered, settle, visit
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.fallback import mend_model, mend_models
@@ -308,7 +308,7 @@ class Simulation(Engine):
         def state() -> Tree:
             method = self.build(hyper, 0)
             data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
-            return method.enroll(params, method.message(server, 0), data, jax.random.key(0))
+            return remembered(method, params, method.message(server, 0), data, jax.random.key(0))
 
         return self._shapes("state", lambda: jax.eval_shape(state))
 
