@@ -11,6 +11,7 @@ from cli_process import call
 from typer.testing import CliRunner
 
 from apiece.cli import app
+from apiece.cli.flags import values_of
 from apiece.data import SOURCES, Federation
 from apiece.data.load.read import SUFFIXES
 from apiece.experiment import make_spec
@@ -100,6 +101,11 @@ def test_wrong_usage_is_exit_code_two(arguments):
 
 
 # From flags and files to a spec.
+
+
+@pytest.mark.parametrize(("text", "rounds"), [("7", 7), ("auto", "auto"), ("auto:50", "auto:50")])
+def test_rounds_are_a_number_or_until_rest(text, rounds):
+    assert values_of({"rounds": text}) == {"train": {"rounds": rounds}}
 
 
 def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """The flags of the commands that run methods or look at data, and the spec that they make."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,6 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from apiece.errors import UserError
+
+
+def _checked_rounds(text: str | None) -> str | None:
+    """A number of rounds, or the words that the spec knows."""
+    if text is not None and not re.fullmatch(r"-?\d+|auto(:\d+)?", text):
+        raise typer.BadParameter(f"'{text}' is no number of rounds, nor auto, nor auto:500")
+    return text
+
 
 SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML spec; flags override it.")]
 DataName = Annotated[str | None, typer.Option("--data", help="A source (see: apiece data list), file or folder.")]
@@ -54,7 +63,10 @@ ModelOptions = Annotated[
 ]
 Rounds = Annotated[
     str | None,
-    typer.Option(help="Rounds of training (default 100); auto: until validation rests, at most 1000 (auto:500: 500)."),
+    typer.Option(
+        callback=_checked_rounds,
+        help="Rounds of training (default 100); auto: until validation rests, at most 1000 (auto:500: 500).",
+    ),
 ]
 Cohort = Annotated[int | None, typer.Option(help="Clients that take part in a round; default: all.")]
 Probability = Annotated[float | None, typer.Option(help="Instead: the chance of each client to take part.")]
@@ -100,12 +112,14 @@ def values_of(given: dict[str, Any]) -> dict[str, Any]:
     from apiece.experiment.spec import read_values
 
     values = read_values(given["spec"]) if given.get("spec") is not None else {}
+    rounds = given.get("rounds")
+    given = {**given, "rounds": rounds if rounds is None or rounds.startswith("auto") else int(rounds)}
     flags = {
         "data": {"source": given.get("data"), "new_clients": given.get("new_clients"),
                  "standardize": given.get("standardize")},
         "model": {"name": given.get("model"), "hidden": _numbers(given.get("hidden"))},
-        "train": {"rounds": _rounds(given.get("rounds"))} | {k: given.get(k) for k in
-                  ("engine", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
+        "train": {k: given.get(k) for k in
+                  ("rounds", "engine", "cohort", "probability", "schedule", "stateless", "evaluate_every")},
     }  # fmt: skip
     for table, entries in flags.items():
         said = {key: value for key, value in entries.items() if value is not None}
@@ -201,11 +215,6 @@ def _assignment(text: str, flag: str, form: str) -> tuple[str, Any]:
 def listed(text: str) -> list[str]:
     """The parts of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _rounds(text: str | None) -> int | str | None:
-    """A number of rounds, or a word that the spec knows."""
-    return int(text) if text is not None and text.lstrip("-").isdigit() else text
 
 
 def _numbers(text: str | None) -> list[int] | None:
