@@ -151,7 +151,8 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
-    bench, spec = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how)
+    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how)
+    spec = _spec_of(model, rounds, [seed], objective, metrics, how)
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
     return Fit(engine, bench, spec, run, curve, {**spent(engine, run, curve), "seconds": seconds})
@@ -167,17 +168,24 @@ def open_bench(
     metrics: Mapping[str, Any] | None,
     options: dict[str, Any],
     how: dict[str, Any],
-) -> tuple[Bench, Spec]:
+) -> Bench:
     """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here."""
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
-    wanted = {"name": "auto" if model is None else model, "objective": objective}
-    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": seeds, "metrics": dict(metrics or {})}
-    spec = make_spec(given, "fit")
+    spec = _spec_of(model, rounds, seeds, objective, metrics, how)
     made = setup.model_and_objective(spec.model, federation)
     place = setup.arena(federation, *made, metrics=metrics_of(spec.metrics))
-    return Bench(place, method, options, spec.train), spec
+    return Bench(place, method, options, spec.train)
+
+
+def _spec_of(
+    model: Any, rounds: int, seeds: list[int], objective: Any, metrics: Mapping[str, Any] | None, how: dict[str, Any]
+) -> Spec:
+    """The spec of what was given, but for the method and the data."""
+    wanted = {"name": "auto" if model is None else model, "objective": objective}
+    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": seeds, "metrics": dict(metrics or {})}
+    return make_spec(given, "fit")
 
 
 def _row_of(method: str | Callable[..., Method], options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
