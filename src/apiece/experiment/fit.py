@@ -165,9 +165,8 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
-    bench, spec = open_bench(
-        method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize
-    )
+    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize)
+    spec = _spec_of(model, rounds, [seed], objective, metrics, how)
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
     return Fit(engine, bench, spec, run, curve, {**spent(engine, run, curve), "seconds": seconds})
@@ -185,7 +184,7 @@ def open_bench(
     how: dict[str, Any],
     standardize: bool | None = None,
     searched: Collection[str] = (),
-) -> tuple[Bench, Spec]:
+) -> Bench:
     """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
 
     Step sizes that are not given, nor `searched`, and too long for the clients' curvature by default, are shortened.
@@ -193,18 +192,25 @@ def open_bench(
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
-    wanted = {"name": "auto" if model is None else model, "objective": objective}
-    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": seeds, "metrics": dict(metrics or {})}
-    spec = make_spec(given, "fit")
+    spec = _spec_of(model, rounds, seeds, objective, metrics, how)
     made = setup.model_and_objective(spec.model, federation)
     place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
     bench = Bench(place, method, options, spec.train)
     shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
     if not shorter:
-        return bench, spec
+        return bench
     told = ", ".join(f"{name} = {value:g}" for name, value in shorter.items())
     notes = (f"{told} instead of the default, which is too long for the curvature of the clients' rows",)
-    return Bench(place, method, {**options, **shorter}, spec.train, notes), spec
+    return Bench(place, method, {**options, **shorter}, spec.train, notes)
+
+
+def _spec_of(
+    model: Any, rounds: int, seeds: list[int], objective: Any, metrics: Mapping[str, Any] | None, how: dict[str, Any]
+) -> Spec:
+    """The spec of what was given, but for the method and the data."""
+    wanted = {"name": "auto" if model is None else model, "objective": objective}
+    given = {"model": wanted, "train": {"rounds": rounds, **how}, "seeds": seeds, "metrics": dict(metrics or {})}
+    return make_spec(given, "fit")
 
 
 def _row_of(method: str | Callable[..., Method], options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -84,8 +84,11 @@ class OpenedRun:
     @property
     def newcomers(self) -> list[str]:
         """Who came after the run, and was given a name."""
-        found = sorted(self._run.newcomers.glob("*/*.safetensors")) if self._run.newcomers.is_dir() else []
-        return list(dict.fromkeys(files.read_arrays(file)[1]["client"] for file in found))
+        names = []
+        for file in sorted(self._run.newcomers.glob("*/*.safetensors")):
+            with files.read_rows(file) as (_, _, about):
+                names.append(about["client"])
+        return list(dict.fromkeys(names))
 
     def personal(self, client: str, *, method: str | None = None, seed: int | None = None) -> Personal:
         """The model of one client, by its id or by the name that it came with after the run."""

@@ -97,9 +97,7 @@ def sweep(
     if not which:
         raise UserError("a sweep needs at least one seed")
     points = [CATALOG.check(method, dict(zip(grid, point, strict=True))) for point in itertools.product(*grid.values())]
-    bench, _ = open_bench(
-        method, model, federation, rounds, which, objective, None, options or {}, how, standardize, grid
-    )
+    bench = open_bench(method, model, federation, rounds, which, objective, None, options or {}, how, standardize, grid)
     trials = [(point, seed) for point in points for seed in which]
     rows: list[dict[str, Any]] = [{} for _ in trials]
     plan = bench.plan.model_copy(update={"evaluate_every": rounds})  # only the end counts: nobody looks on the way
