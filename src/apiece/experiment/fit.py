@@ -97,6 +97,7 @@ def fit(
     (10,)
     """
     bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how)
+    bench.check_memory()
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
     return Fit(engine, bench, run, curve, {**spent(engine, run, curve), "seconds": seconds})
