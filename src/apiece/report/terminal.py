@@ -59,8 +59,8 @@ def _of_task(record: Record) -> tuple[FittedTable, Text] | None:
     return table, Text("\n" + "; ".join(told) + ".", style="dim")
 
 
-def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[FittedTable, Text] | None:
-    """New clients by how many of their examples they use; without intervals, which are in the report."""
+def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[Text, FittedTable] | None:
+    """New clients by how many of their examples they use; without intervals, which are on the page."""
     found = {name: mine for name, method in methods.items() if (mine := method.newcomers)}
     if not found:
         return None
@@ -72,8 +72,8 @@ def _newcomers(methods: dict[str, MethodRecord], percent: bool) -> tuple[FittedT
     rows = [[name, *(bare(mine.scores[at].mean) for at in kept)] for name, mine in found.items()]
     table = FittedTable(["method", *(f"{first.examples[at]}" for at in kept)], rows)
     many = f"{first.clients} new client{'s' if first.clients != 1 else ''}"
-    told = f"{many} by how many training examples each may use; intervals over seeds are in the report."
-    return table, Text("\n" + told, style="dim")
+    told = f"{many}, by how many training examples each may use:"
+    return Text(told + "\n", style="dim"), table
 
 
 def _sent(method: MethodRecord) -> float:
@@ -108,23 +108,25 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
 
 
 def _legend(record: Record, metric: Metric, beside_local: bool, unit: str) -> list[str]:
+    """What the columns mean, in lines of 80 columns."""
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
-    over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
-    tuned = f"{spec['tune']} tuning trials each, chosen on validation" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
     examples = federation.examples["test"]
     one = f"; one is {100 / examples:.1g} points" if metric.higher and examples else ""
+    tuned = f"{spec['tune']} tuning trials each, chosen on validation." if spec["tune"] > 1 else "Not tuned."
+    over = f"95% interval over {seeds} seeds: the luck of training, on this one split."
     lines = [
-        f"{federation.clients} clients{aside}, {record.model}, {spec['train']['rounds']} rounds; {tuned}.",
-        f"test: {metric.text} over all clients' {examples} test examples{one} ({over}).",
+        f"{federation.clients} clients{aside}, {record.model}, {spec['train']['rounds']} rounds.",
+        tuned,
+        f"test: {metric.text} over all clients' {examples} test examples{one}.",
+        f"±: {over}" if seeds > 1 else "One seed: no intervals.",
         "worst tenth: mean over the worst 10% of clients.",
     ]
     if beside_local:
-        lines += [
-            "gain over local: points of test error a client gains on average over training alone.",
-            "hurt: share of clients worse off than alone by more than 1 point, expected (and proved).",
-        ]
+        lines += ["gain over local: points that a client gains over training alone, on average."]
+        lines += [] if metric.higher else ["a point: a hundredth of the variance of the test targets."]
+        lines += ["hurt: clients worse off than alone by more than a point, expected (and proved)."]
     lines.append(f"{unit} sent: up and down, all clients together.")
     return lines + [f"note: {note}" for note in record.notes]
 
