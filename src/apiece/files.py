@@ -32,8 +32,9 @@ class DiskFull(UserError):
 
     def __init__(self, path: Path, size: float | None = None) -> None:
         free = shutil.disk_usage(path if path.is_dir() else path.parent).free
-        needs = f"{path} needs {size / 1e6:,.1f} MB, and" if size else f"{path} cannot be written,"
-        super().__init__(f"the disk is full: {needs} {free / 1e6:,.1f} MB are free there; make room, and try again")
+        told = lambda count: f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.0f} kB"
+        needs = f"{path} needs {told(size)}, and" if size else f"{path} cannot be written,"
+        super().__init__(f"the disk is full: {needs} {told(free)} are free there; make room, and try again")
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.together import runs_at_once
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import Arena, engine_of
+from apiece.experiment.fits import check_memory
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Curve, Tick, spent, train, train_together
@@ -52,6 +53,11 @@ class Bench:
         self._predict = _PREDICTS.take((*self._of, self._fixed({})), lambda: build(self.hyper, 0).predict)
         self.place = place.judged_by(self._predict)
         self._here: dict[Any, Engine] = {}
+
+    def check_memory(self) -> None:
+        """Raise a `UserError` if this is too much for the machine."""
+        build, hyper = bind(self.method, self._of[1], self.options, None, self._of[3], self._of[2])
+        check_memory(CATALOG.name_of(self.method), build(hyper, 0), self.place, self.plan)
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""

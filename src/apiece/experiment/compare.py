@@ -25,6 +25,7 @@ from apiece.experiment.claim import claim_folder, claim_new_folder
 from apiece.experiment.constant import about, judge_constants
 from apiece.experiment.converge import convergence_of
 from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
+from apiece.experiment.fits import LESS, out_of_memory
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials, fallen_note
@@ -198,6 +199,9 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         except (UserError, KeyboardInterrupt):
             raise
         except Exception as error:  # a method of the user's own: the others' results are kept
+            if out_of_memory(error):
+                said = str(error).partition("\n")[0] or "MemoryError"
+                raise UserError(f"method '{name}' found no memory left ({said}); {LESS}, and start anew") from error
             if row.method in CATALOG.own:
                 raise
             failed[name] = raised_in(error)

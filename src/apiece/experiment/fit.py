@@ -167,6 +167,7 @@ def fit(
     """
     bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize)
     spec = _spec_of(model, rounds, [seed], objective, metrics, how)
+    bench.check_memory()
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
     return Fit(engine, bench, spec, run, curve, {**spent(engine, run, curve), "seconds": seconds})
@@ -205,7 +206,12 @@ def open_bench(
 
 
 def _spec_of(
-    model: Any, rounds: int, seeds: list[int], objective: Any, metrics: Mapping[str, Any] | None, how: dict[str, Any]
+    model: Any,
+    rounds: int | str,
+    seeds: list[int],
+    objective: Any,
+    metrics: Mapping[str, Any] | None,
+    how: dict[str, Any],
 ) -> Spec:
     """The spec of what was given, but for the method and the data."""
     wanted = {"name": "auto" if model is None else model, "objective": objective}

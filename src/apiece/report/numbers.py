@@ -85,7 +85,8 @@ def plus_minus(
     else:
         places = places_for(half, mean) if places is None else places
         text, around = fixed(mean, places, sign), fixed(half, 0 if brief and half >= 10 else places)
-    return text + (f" ±{around}" if brief else f" ± {around}") * known(half)
+    text += (f" ±{around}" if brief else f" ± {around}") * known(half)
+    return text.replace("−", "-") if brief else text  # not every terminal has a real minus
 
 
 def percent(share: Any, places: int = 0) -> str:

@@ -67,8 +67,8 @@ def _of_task(record: Record) -> tuple[FittedTable, Text] | None:
     return table, Text("\n" + "; ".join(told) + ".", style="dim")
 
 
-def _newcomers(methods: dict[str, MethodRecord]) -> tuple[FittedTable, Text] | None:
-    """New clients by how many of their examples they use; without intervals, which are in the report."""
+def _newcomers(methods: dict[str, MethodRecord]) -> tuple[Text, FittedTable] | None:
+    """New clients by how many of their examples they use; without intervals, which are on the page."""
     found = {name: mine for name, method in methods.items() if (mine := method.newcomers)}
     if not found:
         return None
@@ -80,8 +80,8 @@ def _newcomers(methods: dict[str, MethodRecord]) -> tuple[FittedTable, Text] | N
     rows = [[name, *(bare(mine.scores[at].mean) for at in kept)] for name, mine in found.items()]
     table = FittedTable(["method", *(f"{first.examples[at]}" for at in kept)], rows)
     many = f"{first.clients} new client{'s' if first.clients != 1 else ''}"
-    told = f"{many} by how many training examples each may use; intervals over seeds are in the report."
-    return table, Text("\n" + told, style="dim")
+    told = f"{many}, by how many training examples each may use:"
+    return Text(told + "\n", style="dim"), table
 
 
 def _sent(method: MethodRecord) -> float:
@@ -116,24 +116,29 @@ def _hurt(found: Harm | Diverged | None) -> tuple[str, str]:
 
 
 def _legend(record: Record, metric: Metric, beside_local: bool, unit: str) -> list[str]:
+    """What the columns mean, in lines of 80 columns."""
     spec, federation = record.spec, record.federation
     seeds, held = len(spec["seeds"]), federation.new_clients
-    over = f"± 95% interval over {seeds} seeds, the luck of training alone" if seeds > 1 else "one seed: no intervals"
-    by = "" if record.ranking.chosen_by == "loss" else f" by {record.ranking.chosen_by}"
-    tuned = f"{spec['tune']} tuning trials each, chosen on validation{by}" if spec["tune"] > 1 else "not tuned"
     aside = f" ({held} more held out as new)" if held else ""
     most = "at most " if spec["train"].get("until_rest") else ""
     examples = federation.examples["test"]
     one = f"; one is {100 / examples:.1g} points" if metric.percent and examples else ""
     usual = f"{metric.text} over all clients' {examples} test examples{one}"
     what = usual if ranked_by_task(record) else described(record)
+    by = "" if record.ranking.chosen_by == "loss" else f" by {record.ranking.chosen_by}"
+    tuned = f"{spec['tune']} tuning trials each, chosen on validation{by}." if spec["tune"] > 1 else "Not tuned."
+    over = f"95% interval over {seeds} seeds: the luck of training, on this one split."
     lines = [
-        f"{federation.clients} clients{aside}, {record.model}, {most}{spec['train']['rounds']} rounds; {tuned}.",
-        f"test: {what} ({over}).",
+        f"{federation.clients} clients{aside}, {record.model}, {most}{spec['train']['rounds']} rounds.",
+        tuned,
+        f"test: {what}.",
+        f"±: {over}" if seeds > 1 else "One seed: no intervals.",
         "worst tenth: mean over the worst 10% of clients.",
     ]
     if beside_local:
-        lines += [*_about_gains(record), *_named(record)]
+        squares = record.ranking.metric == "error" and federation.task == "regression"
+        point = ["a point: a hundredth of the variance of the test targets."] if squares else []
+        lines += [*_about_gains(record), *point, *_named(record)]
     lines.append(f"{unit} sent: up and down, all clients together.")
     constants = [f"{MARKED[name]} {constant.about}" for name, constant in record.constants.items()]
     lines += [f"no methods: {'; '.join(constants)}."] if constants else []
