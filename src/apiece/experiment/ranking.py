@@ -29,7 +29,9 @@ def rank(
         found = gap_to_best(by_seed[scored[0]], by_seed[name], factor * half)
         if found is not None:
             behind[name] = Gap(interval=found, told_apart=excludes_tie(found))
-    losses = {name: _mean(methods[name], "validation", "loss", "mean") for name in scored}
+    by_loss = by.chosen_by[0] == "validation_loss"
+    wanted = ("loss", "mean") if by_loss else (key, "mean_weighted")
+    losses = {name: _mean(methods[name], "validation", *wanted) for name in scored}
     losses = {name: loss for name, loss in losses.items() if not np.isnan(loss)}
     return Ranking(
         metric=key,
@@ -37,7 +39,7 @@ def rank(
         order=order,
         diverged=diverged,
         behind=behind,
-        by_validation=ranked(losses, higher_is_better=False)[0] if len(losses) > 1 else None,
+        by_validation=ranked(losses, higher_is_better=higher and not by_loss)[0] if len(losses) > 1 else None,
         beside_local=next((name for name in scored if name != baseline and methods[name].harm), None),
         chosen_by=by.chosen_by[0].removeprefix("validation_"),
     )
