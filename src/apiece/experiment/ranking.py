@@ -30,12 +30,12 @@ def rank(
         half = _over_clients(clients[scored[0]], clients[name])
         found = gap_to_best(by_seed[scored[0]], by_seed[name], factor * half)
         if found is not None:
-            apart, closing = (
-                excludes_tie(found),
-                may_close_gap(methods[scored[0]].convergence, methods[name].convergence),
-            )
+            apart, best = excludes_tie(found), methods[scored[0]].convergence
+            closing = may_close_gap(best, methods[name].convergence)
             behind[name] = Gap(interval=found, told_apart=apart and not closing, so_far=apart and closing)
-    losses = {name: _mean(methods[name], "validation", "loss", "mean") for name in scored}
+    by_loss = by.chosen_by[0] == "validation_loss"
+    wanted = ("loss", "mean") if by_loss else (key, "mean_weighted")
+    losses = {name: _mean(methods[name], "validation", *wanted) for name in scored}
     losses = {name: loss for name, loss in losses.items() if not np.isnan(loss)}
     return Ranking(
         metric=key,
@@ -43,7 +43,7 @@ def rank(
         order=order,
         diverged=diverged,
         behind=behind,
-        by_validation=ranked(losses, higher_is_better=False)[0] if len(losses) > 1 else None,
+        by_validation=ranked(losses, higher_is_better=higher and not by_loss)[0] if len(losses) > 1 else None,
         beside_local=next((name for name in scored if name != baseline and methods[name].harm), None),
         chosen_by=by.chosen_by[0].removeprefix("validation_"),
     )

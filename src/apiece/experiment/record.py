@@ -298,7 +298,8 @@ class Ranking(Entry):
     behind: dict[str, Gap]
     """Of those with a score, all but the best."""
     by_validation: str | None
-    """Whom validation loss alone would choose, of those with a test score; null: fewer than two have a loss."""
+    """Whom validation alone would choose, of those with a test score: by the loss or, if tuning chose by something
+    else, by what they are ranked by; null: fewer than two have such a number."""
     beside_local: str | None
     """The best that can be compared with the baseline."""
     chosen_by: str = "loss"

@@ -125,10 +125,11 @@ def by_validation(story: Story, order: list[str]) -> list[str]:
     chosen = story.record.ranking.by_validation
     if chosen is None:
         return []
+    what = "loss" if story.record.ranking.chosen_by == "loss" else story.metric.label
     if chosen == order[0]:
-        return [f"Validation loss alone, which the test data did not touch, chooses {chosen} too."]
+        return [f"Validation {what} alone, which the test data did not touch, chooses {chosen} too."]
     return [
-        f"Validation loss alone would choose {chosen} instead (test {story.metric.label} {_score(story, chosen)}): "
+        f"Validation {what} alone would choose {chosen} instead (test {story.metric.label} {_score(story, chosen)}): "
         "that is the choice a deployment could have made without looking at test data."
     ]
 

@@ -50,7 +50,7 @@ def comparison(record: Record) -> Group:
 
 def _of_task(record: Record) -> tuple[FittedTable, Text] | None:
     """AUC and false accepts of two classes, RMSE and R2 of a regression, metrics of one's own; None without any."""
-    shown = [column for column in columns_of(record) if column.brief]
+    shown = [column for column in columns_of(record) if column.brief and column.metric != record.ranking.metric]
     if not shown:
         return None
     shown, rest = shown[:COLUMNS], shown[COLUMNS:]
