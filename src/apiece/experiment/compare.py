@@ -18,7 +18,7 @@ from apiece.experiment import checkpoint, environment, measure, ranking, tables,
 from apiece.experiment.bench import Bench
 from apiece.experiment.check import check_spec, criterion
 from apiece.experiment.converge import convergence_of
-from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
+from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, seen_before
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
@@ -172,7 +172,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     if all(path.exists() for path in run.results):  # finished before: where and by which version stays as it was
         return Comparison(read_record(out), out, trials, place, spec.rows, failed)
     clients = tables.client_rows(place, trials)
-    tested = tested_before(out, spec.train.rounds)
+    tested = seen_before(out, spec.train.rounds)
     found = _record(spec, place, trials, tuning, notes, tables.means_of_clients(clients), tested)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
