@@ -24,7 +24,7 @@ from apiece.experiment.check import check_spec
 from apiece.experiment.claim import claim_folder, claim_new_folder
 from apiece.experiment.constant import about, judge_constants
 from apiece.experiment.converge import convergence_of
-from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, tested_before
+from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, seen_before
 from apiece.experiment.fits import LESS, out_of_memory
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.judge import Outcome
@@ -224,7 +224,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     baseline = choose_baseline(place, trials, alone_among(spec.rows), constants)
     clients = tables.client_rows(place, trials, baseline)
     means = tables.means_of_clients(clients, place.criterion.metric)
-    notes, tested = [*step_notes(steps), *notes], tested_before(out, spec.train.rounds)
+    notes, tested = [*step_notes(steps), *notes], seen_before(out, spec.train.rounds)
     found = _record(spec, place, trials, tuning, notes, means, constants, baseline, steps, tested)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)

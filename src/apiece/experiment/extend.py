@@ -51,7 +51,7 @@ def reopen_run(out: Path, values: dict[str, Any], rounds: int) -> dict[str, Any]
     return longer
 
 
-def tested_before(out: Path, rounds: int) -> list[int]:
+def seen_before(out: Path, rounds: int) -> list[int]:
     """After how many rounds the test was looked at, before this run had so many."""
     return [had for had in files.read_json(RunFolder(out).fingerprint).get(TESTED, []) if had < rounds]
 

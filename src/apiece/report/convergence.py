@@ -88,9 +88,10 @@ def _unknown(found: dict[str, Convergence], methods: int) -> str:
     whose = "the methods have" if len(found) == methods > 1 else f"{listed(list(found))} {_has(found)}"
     few = [mine for mine in found.values() if mine.looks < 4]
     if few:
+        rounds = few[0].rounds
+        remedy = f"--evaluate-every {max(1, rounds // 20)}, or more rounds" if rounds >= 16 else "run 20 rounds or more"
         return (f"Too few looks to tell whether {whose} come to rest: {few[0].looks} at validation in the last quarter "
-                f"of {counted(few[0].rounds, 'round')}, and four are needed: --evaluate-every "
-                f"{max(1, few[0].rounds // 20)}, or more rounds.")  # fmt: skip
+                f"of {counted(rounds, 'round')}, and four are needed: {remedy}.")  # fmt: skip
     return (f"Too much noise to tell whether {whose} come to rest: validation moves up and down by more than it could "
             "fall. Smaller steps, larger batches or more rounds may show it.")  # fmt: skip
 
