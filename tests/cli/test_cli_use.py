@@ -90,7 +90,9 @@ def test_an_export_holds_the_arrays_of_the_clients_model(place):
 
 def test_a_finished_run_is_shown_and_reported_without_its_data(place):
     (place / "run" / "report.html").unlink()
-    assert "ditto" in call("resume", "run").stdout and (place / "run" / "report.html").exists()
+    shown = call("resume", "run")
+    assert "ditto" in shown.stdout and (place / "run" / "report.html").exists()
+    assert "use its models: apiece predict run CLIENT new.csv" in shown.stderr
     call("report", "run")
     (place / "run" / "record.json").unlink()
     assert "there is no data" in call("resume", "run", code=2).stderr

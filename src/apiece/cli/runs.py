@@ -237,6 +237,7 @@ def _show(folder: Path, record: Any, as_json: bool) -> None:
     write_report(folder)
     show_result(record.plain(), as_json, show.comparison(record))
     err.print(f"[dim]wrote[/] {escape(str(folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
+    err.print(f"[dim]use its models:[/] apiece predict {escape(str(folder))} CLIENT new.csv", soft_wrap=True)
 
 
 def _finish(found: Any, as_json: bool) -> None:
