@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from apiece import tree
-from apiece.engines.contact import Build, key_of, keys, visit
+from apiece.engines.contact import Build, key_of, keys, remembered, visit
 from apiece.protocol import Cohort, Data, Params, Tree
 
 Look = Callable[[Tree, Params, Tree], Tree]  # (server, everybody's models, what the repetition was given) -> numbers
@@ -83,7 +83,7 @@ def _one(
     data = lambda i: Data(xs, ys, starts[i], sizes[i], examples)
     method = build(hyper, 0)
     server = method.init(params, streams.server)
-    shape = jax.eval_shape(lambda: method.enroll(params, method.message(server, 0), data(0), jax.random.key(0)))
+    shape = jax.eval_shape(lambda: remembered(method, params, method.message(server, 0), data(0), jax.random.key(0)))
     rows = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), shape)
 
     def round_of(state: tuple, now: tuple) -> tuple:
@@ -103,8 +103,8 @@ def _one(
 
         def use(i: Any, row: Tree, known: Any) -> Params:
             message, (enroll_key, key) = method.message(server, i), jax.random.split(key_of(streams.personal, r, i))
-            row = tree.where(known, row, method.enroll(params, message, data(i), enroll_key))
-            return method.personal(row, message, data(i), key)
+            fresh = method.enroll(params, message, data(i), enroll_key)
+            return method.personal(fresh if method.forgets else tree.where(known, row, fresh), message, data(i), key)
 
         return jax.vmap(use)(ids, rows, known)
 
