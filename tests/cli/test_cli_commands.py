@@ -14,6 +14,7 @@ from apiece.cli import app
 from apiece.cli.flags import values_of
 from apiece.data import SOURCES, Federation
 from apiece.data.load.read import SUFFIXES
+from apiece.errors import UserError
 from apiece.experiment import make_spec
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods import CATALOG, USUAL
@@ -390,3 +391,10 @@ def test_clients_that_are_functions_can_be_run_too(tmp_path, monkeypatch):
     )
     assert done.exit_code == 0, done.stderr
     assert "fed_clup" in done.stdout and "loss over all clients' 3 test examples" in done.stdout
+
+
+def test_a_metric_by_name_is_what_is_ranked_by_and_one_with_a_path_is_defined():
+    found = values_of({"metric": ["surprise=mine.py:surprise", "surprise"]})
+    assert found == {"metrics": {"surprise": "mine.py:surprise"}, "rank": "surprise"}
+    with pytest.raises(UserError, match="--metric auc --metric f1: methods are ranked by one metric"):
+        values_of({"metric": ["auc", "f1"]})
