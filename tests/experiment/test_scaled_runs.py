@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from apiece import compare, fit, sweep
+from apiece.cli.flags import values_of
 from apiece.data import from_rows
+from apiece.experiment import make_spec
+from apiece.experiment.build import scaling_wanted
 from apiece.experiment.folder import read_record
 
 ROUNDS = 20
@@ -67,3 +70,15 @@ def test_a_sweep_scales_alike():
     assert found.rows[0]["test_error"] < 4
     refused = sweep("fed_avg", {"lr": [0.1]}, 1, federation=clinics(), rounds=ROUNDS, standardize=False)
     assert not refused.rows[0]["test_error"] < 4
+
+
+@pytest.mark.parametrize("data, wanted", [
+    ({}, None),
+    ({"standardize": False}, False),
+    ({"standardize": True}, True),
+    ({"options": {"standardize": False}}, False),  # who tells the reader of a file not to scale means it
+])  # fmt: skip
+def test_a_spec_a_flag_and_an_option_of_a_file_are_one_idea(data, wanted):
+    assert scaling_wanted(make_spec({"data": data}).data) is wanted
+    if "standardize" in data:
+        assert values_of({"standardize": wanted})["data"] == data
