@@ -35,8 +35,8 @@ def photographed(place):
     original = files.replace_file
 
     @contextlib.contextmanager
-    def replace_file(path):
-        with original(path) as temporary:
+    def replace_file(path, *size):
+        with original(path, *size) as temporary:
             yield temporary
         written.append(path.name)
         shutil.copytree(place / "run", place / str(len(written)))
@@ -179,8 +179,8 @@ def test_replies_on_their_way_survive_a_kill(tmp_path):
     original = files.replace_file
 
     @contextlib.contextmanager
-    def replace_file(path):
-        with original(path) as temporary:
+    def replace_file(path, *size):
+        with original(path, *size) as temporary:
             yield temporary
         if path.name == "ditto-0.safetensors" and not (tmp_path / "left").exists():
             shutil.copytree(tmp_path / "run", tmp_path / "left")
