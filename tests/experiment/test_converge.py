@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from experiment_runs import DATA, SMALL, run
 
-from apiece.data import digits
 from apiece.evaluate import Interval
-from apiece.experiment import build as setup
-from apiece.experiment import make_spec, read_record
+from apiece.experiment import read_record
 from apiece.experiment.converge import convergence_of, edges
 from apiece.experiment.judge import Outcome
 from apiece.experiment.ranking import may_close_gap
@@ -17,51 +15,37 @@ from apiece.experiment.spec_tables import StopSpec, TrainSpec
 ROUNDS = np.arange(5, 101, 5)
 
 
-@pytest.fixture(scope="module")
-def place():
-    """Four clients, of whom nothing is trained here."""
-    federation = digits(clients=4)
-    return setup.arena(federation, *setup.model_and_objective(make_spec({}).model, federation))
-
-
-def outcome(place, losses, broken=(), rounds=ROUNDS):
-    """A trial with this curve, whose clients `broken` have models that give no number."""
-    judged = np.arange(4)
-    offsets = np.concatenate([[0], np.cumsum(place.sizes("test"))])
-    loss = np.ones(offsets[-1])
-    for client in broken:
-        loss[offsets[client]] = np.inf
+def outcome(losses, rounds=ROUNDS):
+    """A trial with this curve."""
     curve = [{"round": int(r), "validation_loss": float(v)} for r, v in zip(rounds, losses, strict=True)]
-    return Outcome(judged, {"test_loss": loss, "test_offsets": offsets}, curve, {})
+    return Outcome(np.arange(4), {}, curve, {})
 
 
-def judged(place, *outcomes, tried=({"options": {}},), chosen=0, **plan):
+def judged(*outcomes, tried=({"options": {}},), chosen=0, **plan):
     by_seed = dict(enumerate(outcomes))
-    return convergence_of(place, by_seed, tried, chosen, TrainSpec(rounds=100, **plan))
+    return convergence_of(by_seed, tried, chosen, TrainSpec(rounds=100, **plan))
 
 
-def test_a_method_is_judged_by_all_seeds_and_each_seed_alone(place):
-    falling, flat = outcome(place, 0.5 + 0.98**ROUNDS), outcome(place, np.full(20, 0.5))
-    found = judged(place, falling, flat)
+def test_a_method_is_judged_by_all_seeds_and_each_seed_alone():
+    falling, flat = outcome(0.5 + 0.98**ROUNDS), outcome(np.full(20, 0.5))
+    found = judged(falling, flat)
     assert (found.state, found.rounds, found.looks) == ("improving", 100, 5)
     assert found.by_seed == {0: "improving", 1: "resting"}
     assert found.change.high < 0 < found.gain
 
 
-def test_a_run_that_was_stopped_has_rested_and_one_that_was_not_is_asked(place):
+def test_a_run_that_was_stopped_has_rested_and_one_that_was_not_is_asked():
     stop = StopSpec()
-    early = outcome(place, 0.5 + 0.98 ** ROUNDS[:10], rounds=ROUNDS[:10])
-    whole = outcome(place, 0.5 + 0.98**ROUNDS)
-    assert judged(place, early, stop=stop).state == "resting"
-    assert judged(place, early, whole, stop=stop).by_seed == {0: "resting", 1: "improving"}
+    early = outcome(0.5 + 0.98 ** ROUNDS[:10], rounds=ROUNDS[:10])
+    whole = outcome(0.5 + 0.98**ROUNDS)
+    assert judged(early, stop=stop).state == "resting"
+    assert judged(early, whole, stop=stop).by_seed == {0: "resting", 1: "improving"}
 
 
-def test_single_clients_that_diverged_are_named(place):
-    whole = np.full(20, 0.5)
-    assert judged(place, outcome(place, whole)).diverged == []
-    found = judged(place, outcome(place, whole, broken=[1]), outcome(place, whole, broken=[1, 3]))
-    assert (found.diverged, found.diverged_count) == (["1", "3"], 2)
-    assert judged(place, outcome(place, whole, broken=range(4))).diverged == [], "that is the method's"
+def test_what_grows_after_the_best_round_that_was_kept_is_at_rest():
+    growing = outcome(0.5 + 0.01 * ROUNDS)
+    assert judged(growing).state == "rising"
+    assert judged(growing, stop=StopSpec(patience=100)).state == "resting"
 
 
 def test_an_edge_is_an_end_of_several_values():
@@ -77,7 +61,7 @@ def method(loss, gain=None):
     """A method with this validation loss, which is expected to fall by so much if it still improves."""
     state, nothing = "resting" if gain is None else "improving", Interval(*[0.0] * 4)
     return Convergence(state=state, by_seed={}, rounds=100, looks=5, change=nothing, gain=gain or 0.0, loss=loss,
-                       edges=[], diverged=[], diverged_count=0)  # fmt: skip
+                       edges=[])  # fmt: skip
 
 
 def test_who_still_improves_may_close_a_gap_that_is_not_too_wide():

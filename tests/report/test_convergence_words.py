@@ -17,8 +17,7 @@ from apiece.report.tables import hurt_table
 from apiece.report.terminal import comparison
 
 RESTING = {"state": "resting", "by_seed": {}, "rounds": 30, "looks": 5, "loss": 2.0, "gain": 0.001, "edges": [],
-           "change": {"mean": 0.0, "low": -0.1, "high": 0.1, "half_width": 0.1}, "diverged": [],
-           "diverged_count": 0}  # fmt: skip
+           "change": {"mean": 0.0, "low": -0.1, "high": 0.1, "half_width": 0.1}}  # fmt: skip
 
 
 @pytest.fixture
@@ -107,13 +106,11 @@ def test_nobody_is_proved_hurt_while_local_or_the_method_improves(story_of):
 def test_what_else_is_not_at_rest_is_said_with_its_remedy(story_of):
     edge = {"option": "lr", "value": 3.0, "end": "highest"}
     few = {"state": "unknown", "looks": 1}
-    story = story_of(local={"state": "rising"}, fed_avg=few, ditto={"edges": [edge], "diverged": ["a", "b", "c"],
-                                                                   "diverged_count": 7})  # fmt: skip
-    rising, unknown, tried, lost = convergence(story.record)
+    story = story_of(local={"state": "rising"}, fed_avg=few, ditto={"edges": [edge]})
+    rising, unknown, tried = convergence(story.record)
     assert rising.startswith("Getting worse: the validation loss of local grows") and "[train.stop]" in rising
     assert unknown.startswith("Too few looks to tell whether fed_avg has come to rest: 1 at validation")
     assert "ditto.lr = 3 (highest)" in tried and "methods.ditto.lr = {range = [3, 30]}" in tried
-    assert lost.startswith("ditto: the models of clients 'a', 'b', 'c' and 4 more diverged")
     noisy = story_of(fed_avg={"state": "unknown", "looks": 5}, local={"state": "unknown", "looks": 5})
     assert convergence(noisy.record)[0].startswith("Too much noise to tell whether local and fed_avg have come to rest")
 

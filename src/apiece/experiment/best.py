@@ -3,9 +3,11 @@
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from apiece.engines.engine import Engine, RunState
 from apiece.experiment.spec_tables import StopSpec, TrainSpec
+from apiece.methods import CATALOG
 
 Curve = list[dict[str, float]]
 
@@ -33,7 +35,23 @@ def at_its_best(plan: TrainSpec) -> TrainSpec:
     >>> at_its_best(TrainSpec(rounds=50)).stop.patience, at_its_best(TrainSpec(stop=StopSpec(patience=3))).stop.patience
     (50, 3)
     """
-    return plan if plan.stop is not None else plan.model_copy(update={"stop": StopSpec(patience=plan.rounds)})
+    if plan.stop is not None:
+        return plan
+    return plan.model_copy(update={"stop": StopSpec(patience=plan.rounds), "evaluate_every": plan.look_every})
+
+
+def plan_of(method: Any, plan: TrainSpec) -> TrainSpec:
+    """How a method of a comparison is run: `local` at its best round, the others as planned."""
+    return at_its_best(plan) if CATALOG.find(method) is CATALOG["local"] else plan
+
+
+def may_stop(plan: TrainSpec) -> bool:
+    """Whether a run of this plan may end before its last round; one that is only judged at its best round does not.
+
+    >>> may_stop(at_its_best(TrainSpec(rounds=50))), may_stop(TrainSpec(stop=StopSpec(patience=3)))
+    (False, True)
+    """
+    return plan.stop is not None and plan.stop.patience < plan.rounds
 
 
 class BestRound:

@@ -12,42 +12,30 @@ import numpy as np
 
 from apiece import files
 from apiece.data import SOURCES, Federation
-from apiece.data.unit_scale import scale_warnings
 from apiece.engines.contact import model_shapes
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment import checkpoint, environment, measure, ranking, tables, tune
-from apiece.experiment.baseline import Baseline, alone_among, choose_baseline
-from apiece.experiment.bench import Bench
-from apiece.experiment.best import at_its_best
+from apiece.experiment import checkpoint, measure, tables
+from apiece.experiment.baseline import alone_among, choose_baseline
 from apiece.experiment.check import check_spec
 from apiece.experiment.claim import claim_folder, claim_new_folder
-from apiece.experiment.constant import about, judge_constants
-from apiece.experiment.converge import convergence_of
-from apiece.experiment.extend import TESTED, is_whole, refuse_to_extend, reopen_run, seen_before
+from apiece.experiment.conclude import make_product, make_record
+from apiece.experiment.constant import judge_constants
+from apiece.experiment.extend import TESTED, refuse_to_extend, reopen_run, seen_before
 from apiece.experiment.fits import LESS, out_of_memory
 from apiece.experiment.folder import RunFolder, read_record, write_record
-from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials, fallen_note
-from apiece.experiment.newcomers import judge_newcomers, newcomers_over_seeds
-from apiece.experiment.product import Product, describe_product, write_product
-from apiece.experiment.record import FORMAT as RECORD_FORMAT
+from apiece.experiment.product import write_product
+from apiece.experiment.progress import Progress, count_trials
 from apiece.experiment.record import (
-    Candidate,
-    Comparator,
-    ConstantRecord,
-    Federated,
-    MethodRecord,
     Record,
-    SeedRecord,
-    StepSizes,
 )
-from apiece.experiment.spec import BASELINES, Spec, make_spec, read_values
-from apiece.experiment.steps import find_steps, step_notes
+from apiece.experiment.rows import run_row, steps_of
+from apiece.experiment.spec import Spec, make_spec, read_values
+from apiece.experiment.steps import step_notes
 from apiece.experiment.train import Watch
 from apiece.experiment.variant import Variant, tables_of
 from apiece.experiment.written import code_hashes, refuse_changed_code, with_given, written_spec
-from apiece.machine import peak_memory_mb
 from apiece.methods import CATALOG, USUAL
 from apiece.methods.bind import bind
 from apiece.own import raised_in
@@ -181,8 +169,8 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
 
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
-    run, progress = RunFolder(out), _Progress(spec, watch)
-    steps = _steps(spec, place, run)
+    run, progress = RunFolder(out), Progress(spec, watch)
+    steps = steps_of(spec, place, run)
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
@@ -192,10 +180,10 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
     for name, row in spec.rows.items():
         before = progress.done
         if name in failed:
-            progress.skip(_trials(spec, row) + len(spec.seeds))
+            progress.skip(len(spec.seeds), count_trials(spec, row))
             continue
         try:
-            tuning[name], trials[name] = _row(spec, row, place, run, progress, steps)
+            tuning[name], trials[name] = run_row(spec, row, place, run, progress, steps)
         except (UserError, KeyboardInterrupt):
             raise
         except Exception as error:  # a method of the user's own: the others' results are kept
@@ -206,7 +194,7 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
                 raise
             failed[name] = raised_in(error)
             progress.done = before
-            progress.skip(len(spec.seeds), _trials(spec, row))
+            progress.skip(len(spec.seeds), count_trials(spec, row))
             continue
         notes += fallen_note(name, measure.fallen_clients(place, trials[name]))
         notes += [f"{name}, seed {seed}: {one.note}" for seed, one in trials[name].items() if one.note]
@@ -218,30 +206,19 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         raise UserError(notes[-1])
     if finished is not None:  # where and by which version stays as it was
         if not run.product.exists():  # an older version finished it
-            write_product(run.product, _product(spec, place, finished))
+            write_product(run.product, make_product(spec, place, finished))
         return Comparison(finished, out, trials, place, spec.rows, failed)
     constants = judge_constants(place, next(iter(next(iter(trials.values())).values())).judged)
     baseline = choose_baseline(place, trials, alone_among(spec.rows), constants)
     clients = tables.client_rows(place, trials, baseline)
     means = tables.means_of_clients(clients, place.criterion.metric)
     notes, tested = [*step_notes(steps), *notes], seen_before(out, spec.train.rounds)
-    found = _record(spec, place, trials, tuning, notes, means, constants, baseline, steps, tested)
+    found = make_record(spec, place, trials, tuning, notes, means, constants, baseline, steps, tested)
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
-    write_product(run.product, _product(spec, place, found))
+    write_product(run.product, make_product(spec, place, found))
     write_record(out, found)
     return Comparison(found, out, trials, place, spec.rows, failed)
-
-
-def _steps(spec: Spec, place: setup.Arena, run: RunFolder) -> StepSizes | None:
-    """How long steps may be, from its file if that was found before."""
-    if not run.steps.exists() and run.is_finished:
-        return None  # a finished run of before, which is only read
-    if not run.steps.exists():
-        found = find_steps(place, spec.rows, spec.train, spec.tune, spec.seeds[0])
-        files.write_json(run.steps, None if found is None else files.as_plain(found.model_dump()))
-    known = files.read_json(run.steps)
-    return None if known is None else StepSizes.model_validate(known)
 
 
 def _failed_before(spec: Spec, record: Record) -> dict[str, str]:
@@ -252,180 +229,6 @@ def _failed_before(spec: Spec, record: Record) -> dict[str, str]:
             told = [note.removeprefix(name + FAILED) for note in record.notes if note.startswith(name + FAILED)]
             found[name] = told[0] if told else "it failed"
     return found
-
-
-def _row(
-    spec: Spec,
-    row: Variant,
-    place: setup.Arena,
-    run: RunFolder,
-    progress: "_Progress",
-    steps: StepSizes | None,
-) -> tuple[list[dict[str, Any]], dict[int, Outcome]]:
-    """A row of the comparison: what tuning tried, and the trial of every seed."""
-    alone = CATALOG.find(row.method) is CATALOG["local"]
-    bench = Bench(place, row.method, row.options, at_its_best(spec.train) if alone else spec.train)
-    tried = _tuned(spec, row, bench, run.tuning(row.name), progress, steps)
-    chosen = tried[tune.best(tried, *place.criterion.chosen_by)]["options"]
-    return tried, {seed: _finished(row.name, bench, seed, chosen, run, progress) for seed in spec.seeds}
-
-
-def _tuned(
-    spec: Spec, row: Variant, bench: Bench, path: Path, progress: "_Progress", steps: StepSizes | None
-) -> list[dict[str, Any]]:
-    """The method's trials on validation: options and loss. One possible setting needs no trial."""
-    tried: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
-    points, wanted = row.points(spec.tune, steps), bench.place.criterion.chosen_by[0]
-    if len(points) == 1:
-        progress.skip(tuning=_trials(spec, row))
-        return [{"options": points[0], "validation_loss": None}]
-    progress.skip(tuning=len(tried))
-    done = len(tried)
-    if done == len(points):
-        return tried
-    progress.say(f"{row.name}: tuning {done + 1} of {len(points)}")
-    looks = bench.looks(points, spec.seeds[0], done=done, tick=progress.tick)
-    for point, (_, _, curve) in zip(points[done:], looks, strict=True):
-        progress.say(f"{row.name}: tuning {min(len(tried) + 2, len(points))} of {len(points)}")
-        last = {key: value for key, value in curve[-1].items() if key in ("validation_loss", wanted)}
-        tried.append(files.as_plain({"options": point, **last}))
-        files.write_json(path, tried)
-    return tried
-
-
-def _trials(spec: Spec, row: Variant) -> int:
-    """How many tuning trials are counted for a row."""
-    return len(row.points(spec.tune)) if row.grid or row.ranges else spec.tune
-
-
-def _finished(
-    name: str, bench: Bench, seed: int, options: dict[str, float], run: RunFolder, progress: "_Progress"
-) -> Outcome:
-    """The trial of one seed, from its file if it was finished before."""
-    plan = bench.plan
-    done, keep, models = run.outcome(name, seed), run.checkpoint(name, seed), run.models(name, seed)
-    end = run.end(name, seed)
-    if done.exists() and models.exists() and is_whole(before := checkpoint.load_outcome(done), plan):
-        progress.skip(1)
-        keep.unlink(missing_ok=True)
-        return before
-    if end.exists() and not keep.exists():
-        end.replace(keep)
-    progress.say(f"{name}: seed {seed}")
-    engine, state, outcome = bench.trial(options, seed, keep=keep, tick=progress.tick)
-    outcome.costs["peak_memory_mb"] = peak_memory_mb()
-    outcome.note = checkpoint.save_models(models, engine, bench.place, state, plan.models_gb)
-    outcome.arrays |= judge_newcomers(engine, bench.place, state, plan, outcome)
-    if plan.stop is None:
-        checkpoint.save_end(end, engine, state, outcome, plan.models_gb)
-    checkpoint.save_outcome(done, outcome)
-    keep.unlink(missing_ok=True)
-    return outcome
-
-
-def _record(
-    spec: Spec,
-    place: setup.Arena,
-    trials: Trials,
-    tuning: dict[str, list[dict[str, Any]]],
-    notes: list[str],
-    clients: dict[str, tables.ClientMeans],
-    constants: dict[str, Outcome],
-    baseline: Baseline | None,
-    steps: StepSizes | None,
-    tested: list[int],
-) -> Record:
-    gains: dict[str, Any] = {} if baseline is None else measure.gains(place, trials, baseline)
-    plain, chooses = files.as_plain(written_spec(spec)), place.criterion.chosen_by
-    best = {name: tune.best(tuning[name], *chooses) for name in trials}
-    rests = {n: convergence_of(place, mine, tuning[n], best[n], spec.train) for n, mine in trials.items()}
-    methods: dict[str, MethodRecord] = {}
-    for name, by_seed in trials.items():
-        per_seed = {seed: measure.metrics(place, outcome) for seed, outcome in by_seed.items()}
-        tried = [Candidate.model_validate(one) for one in tuning[name]]
-        row, written = spec.rows[name], plain["methods"][name].get("method", "")
-        if name in gains and "diverged" not in gains[name]:
-            alone = None if baseline is None else rests.get(baseline.name)
-            catching = rests[name].improves if alone is None else ranking.may_close_gap(alone, rests[name])
-            gains[name]["so_far"] = catching or (alone is not None and alone.improves)
-        methods[name] = MethodRecord(
-            method=written,
-            options=CATALOG.complete(row.method, row.options | tuning[name][best[name]]["options"]),
-            tuning=tried,
-            seeds=[SeedRecord(seed=s, metrics=m, costs=by_seed[s].costs) for s, m in per_seed.items()],
-            summary=measure.over_seeds(list(per_seed.values())),
-            newcomers=newcomers_over_seeds(place, by_seed),
-            hurt=gains.get(name),
-            against={other: measure.against(trials, place, name, other) for other in BASELINES},
-            chosen=best[name] if len(tuning[name]) > 1 else None,
-            costs=ranking.mean_costs([outcome.costs for outcome in by_seed.values()]),
-            beside_local=ranking.count_beside_local(clients[name]),
-            fallen=measure.fallen_clients(place, by_seed),
-            convergence=rests[name],
-        )
-    federation = place.federation
-    return Record(
-        format=RECORD_FORMAT,
-        environment=environment.environment(),
-        revision=environment.revision(),
-        spec=plain,
-        model=place.model.name,
-        federation=Federated.model_validate(federation.summary()),
-        methods=methods,
-        notes=[*federation.notes, *scale_warnings(federation), *filter(None, [place.criterion.why]), *notes],
-        ranking=ranking.rank(place.criterion, methods, clients, baseline.name if baseline else "local"),
-        constants=_constants(place, constants),
-        baseline=_comparator(place, baseline),
-        tested=tested,
-        metrics={metric.name: metric.higher_is_better for metric in place.metrics},
-        steps=steps,
-    )
-
-
-def _product(spec: Spec, place: setup.Arena, record: Record) -> Product:
-    chosen = {name: method.tuning[method.chosen or 0].options for name, method in record.methods.items()}
-    return describe_product(spec, place, chosen, recommended(record))
-
-
-def recommended(record: Record) -> str:
-    """The method that validation chooses, which the test data did not touch; of a single one, that."""
-    return record.ranking.by_validation or record.ranking.order[0]
-
-
-def _constants(place: setup.Arena, found: dict[str, Outcome]) -> dict[str, ConstantRecord]:
-    told = lambda name: about(name, place.federation.task)
-    summary = lambda outcome: measure.over_seeds([measure.metrics(place, outcome)])
-    return {name: ConstantRecord(about=told(name), summary=summary(one)) for name, one in found.items()}
-
-
-def _comparator(place: setup.Arena, found: Baseline | None) -> Comparator | None:
-    if found is None:
-        return None
-    by = place.criterion.metric
-    return Comparator(name=found.name, constant=found.constant, metric=by, validation=found.validation)
-
-
-class _Progress:
-    """Rounds done of all rounds to do, tuning included."""
-
-    def __init__(self, spec: Spec, watch: Watch) -> None:
-        self.watch, self.plan, self.done, self.what = watch, spec.train, 0, "starting"
-        tuning = sum(_trials(spec, row) for row in spec.rows.values())
-        self.total = self._rounds(len(spec.rows) * len(spec.seeds), tuning)
-
-    def say(self, what: str) -> None:
-        self.what = what
-        self.tick(0)
-
-    def tick(self, rounds: int) -> None:
-        self.done += rounds
-        self.watch(self.what, self.done, self.total)
-
-    def skip(self, trials: int = 0, tuning: int = 0) -> None:
-        self.tick(self._rounds(trials, tuning))
-
-    def _rounds(self, trials: int, tuning: int) -> int:
-        return trials * self.plan.rounds + tuning * self.plan.tuning_rounds
 
 
 def compare(

@@ -1,36 +1,32 @@
-"""What more rounds or other settings might change: has a method come to rest, was its setting at the edge of what was
-tried, did single clients diverge?"""
+"""What more rounds or other settings might change: has a method come to rest, was its setting at the edge of those tried?"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from apiece.evaluate import Trend, per_client, trend_of, trend_of_seeds
+from apiece.evaluate import Trend, trend_of, trend_of_seeds
 from apiece.evaluate.convergence import State
 from apiece.experiment.best import Curve
-from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome
 from apiece.experiment.record import Convergence, Edge
 from apiece.experiment.spec_tables import FIRST_STAGE, TrainSpec
 
-NAMED = 3  # clients that diverged; of the others the number
 TRIED = 3  # values of an option, of which the lowest or highest is an edge: of two, one always is
 
 
 def convergence_of(
-    place: Arena, by_seed: Mapping[int, Outcome], tried: Sequence[Mapping[str, Any]], chosen: int, plan: TrainSpec
+    by_seed: Mapping[int, Outcome], tried: Sequence[Mapping[str, Any]], chosen: int, plan: TrainSpec
 ) -> Convergence:
     """What a method's curves, its tuning trials and its clients say together."""
     curves = {seed: outcome.curve for seed, outcome in by_seed.items()}
     # A run that [train.stop] ended has rested by that rule, and is judged at its best round.
     going = {seed: curve for seed, curve in curves.items() if plan.stop is None or _rounds(curve) >= plan.rounds}
     states: dict[int, State] = dict.fromkeys(curves, "resting")
-    states |= {seed: trend_of_curve(curve).state for seed, curve in going.items()}
+    states |= {seed: _kept(trend_of_curve(curve).state, plan) for seed, curve in going.items()}
     trend = trend_of_seeds([_points(curve) for curve in (going or curves).values()])
-    lost = diverged_clients(place, by_seed.values())
     return Convergence(
-        state=trend.state if going else "resting",
+        state=_kept(trend.state, plan) if going else "resting",
         by_seed=states,
         rounds=max(map(_rounds, curves.values())),
         looks=trend.looks,
@@ -38,9 +34,12 @@ def convergence_of(
         gain=trend.gain,
         loss=trend.loss,
         edges=edges(tried, chosen),
-        diverged=lost[:NAMED],
-        diverged_count=len(lost),
     )
+
+
+def _kept(state: State, plan: TrainSpec) -> State:
+    """What grows after its best round is at rest if that round is kept."""
+    return "resting" if state == "rising" and plan.stop is not None else state
 
 
 def trend_of_curve(curve: Curve) -> Trend:
@@ -84,18 +83,6 @@ def edges(tried: Sequence[Mapping[str, Any]], chosen: int) -> list[Edge]:
             continue
         found.append(Edge(option=option, value=value, end="lowest" if value == min(values) else "highest"))
     return found
-
-
-def diverged_clients(place: Arena, outcomes: Any) -> list[str]:
-    """Training clients whose model gives no finite loss on their test examples, with any seed, while others' do."""
-    lost: dict[str, None] = {}
-    for outcome in outcomes:
-        losses, offsets = outcome.scores("test", "loss")
-        old = (outcome.judged < place.population) & (np.diff(offsets) > 0)
-        broken = ~np.isfinite(per_client(losses, offsets))[old]
-        if not broken.all():
-            lost |= dict.fromkeys(place.ids[outcome.judged[old][broken]].tolist())
-    return list(lost)
 
 
 def _points(curve: Curve) -> tuple[np.ndarray, np.ndarray]:

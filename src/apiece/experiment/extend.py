@@ -6,6 +6,7 @@ from typing import Any
 from apiece import files
 from apiece.client.schedule import ENDLESS
 from apiece.errors import UserError
+from apiece.experiment.best import may_stop, plan_of
 from apiece.experiment.converge import has_rested
 from apiece.experiment.folder import RunFolder
 from apiece.experiment.judge import Outcome
@@ -28,7 +29,9 @@ def refuse_to_extend(out: Path, spec: Spec, rounds: int) -> None:
                         f"'{spec.train.schedule}'), and have come to their end; {again}")  # fmt: skip
     if spec.train.stop is not None:
         raise UserError(f"'{out}' stops by itself ([train.stop]) and kept its best round, not its last; {again}")
-    for name in spec.rows:
+    for name, row in spec.rows.items():
+        if plan_of(row.method, spec.train).stop is not None:
+            continue  # it is judged at its best round, and trained anew
         lost = [seed for seed in spec.seeds if not run.end(name, seed).exists()]
         if lost:
             raise UserError(f"'{out}' kept no state of {name}, seed {lost[0]}, from which to go on: it was larger than "
@@ -64,6 +67,6 @@ def is_whole(outcome: Outcome, plan: TrainSpec) -> bool:
     >>> is_whole(trial, TrainSpec(rounds=5)), is_whole(trial, TrainSpec(rounds=9))
     (True, False)
     """
-    if plan.stop is not None or not outcome.curve:
+    if may_stop(plan) or not outcome.curve:
         return True
     return outcome.curve[-1]["round"] >= plan.rounds or (plan.until_rest and has_rested(outcome.curve))

@@ -190,10 +190,6 @@ class Convergence(Entry):
     """At the last look, mean over seeds."""
     edges: list[Edge]
     """Of at least three values that were tried."""
-    diverged: list[str]
-    """Clients whose models give no finite number on their test examples, while others' do; the first few."""
-    diverged_count: int
-    """How many there are."""
 
     @property
     def improves(self) -> bool:

@@ -20,7 +20,6 @@ def convergence(record: Record, run: str = "RUN") -> list[str]:
         _rising([name for name, mine in found.items() if mine.state == "rising"]),
         _unknown({name: mine for name, mine in found.items() if mine.state == "unknown"}, len(found)),
         _edges(found),
-        *(_diverged(name, mine) for name, mine in found.items() if mine.diverged),
     ]
     return [sentence for sentence in told if sentence]
 
@@ -107,13 +106,6 @@ def _edges(found: dict[str, Convergence]) -> str:
     beyond = f"{name}.{edge.option} = {{range = [{ends[0]:.3g}, {ends[1]:.3g}]}}"
     return (f"Chosen at the edge of what was tried: {listed(each[:NAMED] + more)}. A better value may lie beyond it: "
             f"methods.{beyond} in the spec looks there.")  # fmt: skip
-
-
-def _diverged(name: str, found: Convergence) -> str:
-    rest = found.diverged_count - len(found.diverged)
-    who = listed([f"'{client}'" for client in found.diverged] + ([f"{rest:,} more"] if rest else []))
-    many = "the models of clients" if found.diverged_count > 1 else "the model of client"
-    return f"{name}: {many} {who} diverged, while the others' did not; a smaller lr may help."
 
 
 def still_improving(names: Iterable[str]) -> str:
