@@ -59,7 +59,7 @@ class Whole(NamedTuple):
 
 class Number(NamedTuple):
     """An option that is a number: above 0 or at least 0 (or any), and at most `most`, if that is said; `tuned`: where
-    tuning looks, on a logarithmic scale; from 0: at 0 itself as well (`apiece.experiment.tune.spread`); `each`: a list
+    tuning looks, on a logarithmic scale; from 0: at 0 itself as well; `each`: a list
     of such numbers will do, one for each client that trains.
 
     >>> Number(above_zero=True).checked("lr", 0)

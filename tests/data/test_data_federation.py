@@ -224,7 +224,7 @@ def test_a_save_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(UserError, match="No space left"):
+    with pytest.raises(UserError, match="the disk is full"):
         quadratics().save(tmp_path / "toy")
     assert list(tmp_path.iterdir()) == []
 

@@ -77,7 +77,7 @@ def test_a_table_is_as_good_as_a_file_and_as_the_examples_themselves(moved, open
 
 def test_the_folder_tells_what_was_found_without_its_data(moved, opened):
     found, folder = moved
-    assert opened.record == found.record
+    assert opened.record.plain() == found.record.plain()
     assert [line["method"] for line in opened.table] == found.record.ranking.order
     recommended = [line["method"] for line in opened.table if line["recommended"]]
     assert recommended == [found.record.ranking.by_validation] == [opened.product.recommended]

@@ -69,9 +69,11 @@ def mix_rows(i: int, count: int) -> np.ndarray:
 def remembered(method: Method, params: Params, message: Message, data: Data, key: Tree) -> Client:
     """What a client that enrolls keeps: its state, or nothing where that follows from the initial model.
 
-    >>> method = Method(*[None] * 3, lambda params, message, data, key: params, *[None] * 2)
-    >>> [remembered(each, "initial", *[None] * 3) for each in (method, method._replace(forgets=True))]
-    ['initial', ()]
+    >>> from apiece.methods import scaffold
+    >>> method, w = scaffold(lambda w, batch, key: 0.0), np.ones(2)
+    >>> given = (w, (w, w), Data(w, w, 0, 2), jax.random.key(0))
+    >>> [np.size(remembered(each, *given)) for each in (method, method._replace(forgets=True))]
+    [2, 0]
     """
     return () if method.forgets else method.enroll(params, message, data, key)
 

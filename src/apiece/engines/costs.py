@@ -128,7 +128,8 @@ def gradients_in(closed: Any, given: Sequence[Known] = (), pick: Callable[..., f
     `given`: what gives its arguments, or None for those that are only known at run time. Of a branch, the way that is
     taken, if what is known says which; else `pick` says: the dearest, as costs are what a client must be ready to pay.
     """
-    program, total = getattr(closed, "jaxpr", closed), 0.0
+    program: Any = getattr(closed, "jaxpr", closed)
+    total: float = 0
     known = _Numbers(program, getattr(closed, "consts", ()), given)
     for equation in program.eqns:
         name, inputs = equation.primitive.name, [partial(known.read, atom) for atom in equation.invars]

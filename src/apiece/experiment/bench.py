@@ -24,6 +24,7 @@ from apiece.shelf import Shelf, frozen
 
 ENGINES = Shelf(most=64)  # of this process, by all that is compiled in; without data, which would fill the memory
 _PREDICTS, _COMPILED = Shelf(most=256), Shelf(most=64)  # how clients of a method predict, and that as a program
+_FITS = Shelf(most=256)  # what was found to fit the memory
 
 
 class Bench:
@@ -55,9 +56,14 @@ class Bench:
         self._here: dict[Any, Engine] = {}
 
     def check_memory(self) -> None:
-        """Raise a `UserError` if this is too much for the machine."""
-        build, hyper = bind(self.method, self._of[1], self.options, None, self._of[3], self._of[2])
-        check_memory(CATALOG.name_of(self.method), build(hyper, 0), self.place, self.plan)
+        """Raise a `UserError` if this is too much for the machine; asked once for benches that differ in data alone."""
+
+        def check() -> bool:
+            build, hyper = bind(self.method, self._of[1], self.options, None, self._of[3], self._of[2])
+            check_memory(CATALOG.name_of(self.method), build(hyper, 0), self.place, self.plan)
+            return True
+
+        _FITS.take((*self._of, self._fixed({}), compiled_in(self.plan)), check)
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""

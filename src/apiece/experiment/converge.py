@@ -1,4 +1,4 @@
-"""What more rounds or other settings might change: has a method come to rest, was its setting at an edge of those tried?"""
+"""What more rounds or other settings might change: whether a method rests, and whether its setting was an edge."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
