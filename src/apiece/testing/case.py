@@ -93,13 +93,17 @@ class Punctual:
 
 
 class Ending(NamedTuple):
-    """What a run left: the server, the last round's replies, each client's state, what it enrolled with, its model."""
+    """What a run left: the server, the last round's replies, each client's state, what it enrolled with, its model.
+
+    `fallen`: who has the shared model, because its own was no number.
+    """
 
     server: Server
     replies: Reply
     clients: Client
     enrolled_with: Params
     models: Params
+    fallen: np.ndarray
 
 
 class Case:
@@ -265,7 +269,7 @@ class Case:
         server, replies = jax.tree.map(np.asarray, run.server.inner if isinstance(run.server, Refusing) else run.server)
         clients, enrolled_with = run.rows
         replies = tree.take(replies, np.arange(POPULATION))  # without the row of those who do not count
-        return Ending(server, replies, clients, enrolled_with, used)
+        return Ending(server, replies, clients, enrolled_with, used, np.array(sorted(run.fallen), int))
 
     def engine(
         self,
