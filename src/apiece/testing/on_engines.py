@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from apiece import tree
 from apiece.protocol import Data, Params, Tree

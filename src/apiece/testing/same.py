@@ -46,13 +46,6 @@ def check_same(what: str, actual: Tree, expected: Tree, tolerance: float = 0.0) 
 
 def check_outcomes(what: str, actual: Ending, expected: Ending) -> None:
     """Two runs are the same, up to rounding."""
-    names = (
-        "the server",
-        "a reply",
-        "a client's state",
-        "the model at enrollment",
-        "a personal model",
-        "who fell back",
-    )
+    names = ("the server", "a reply", "a client's state", "the model at enrollment", "a personal model", "who fell")
     for name, a, b in zip(names, actual, expected, strict=True):
         check_same(f"{what} {name}", a, b, ROUNDING)
