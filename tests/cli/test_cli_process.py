@@ -89,6 +89,7 @@ def test_the_same_seed_in_two_processes_gives_byte_equal_metrics(two_runs):
     assert clients[0] == clients[1]
 
 
+@pytest.mark.thorough
 def test_json_is_one_document_on_stdout_and_the_record(two_runs):
     text = (two_runs / "out.json").read_text()
     found, end = json.JSONDecoder().raw_decode(text)
@@ -130,6 +131,7 @@ def test_a_killed_run_resumes_in_another_process_to_the_numbers_of_an_undisturbe
     assert (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["checkpoints/ditto-tuning.json", "checkpoints/ditto-0-done.safetensors"])
 def test_whenever_it_is_killed_a_run_resumes_to_the_same_numbers(whole, tmp_path, moment):
     killed(whole, tmp_path, moment)

@@ -40,6 +40,7 @@ surprise = "mine.py:surprise"
 """
 
 
+@pytest.mark.thorough
 def test_one_file_goes_from_the_page_through_kill_9_to_the_report(tmp_path):
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "s.toml").write_text(SPEC, encoding="utf-8")
@@ -62,6 +63,7 @@ def test_one_file_goes_from_the_page_through_kill_9_to_the_report(tmp_path):
     assert refused.returncode != 0 and "changed since the run" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.thorough
 def test_the_method_of_the_page_keeps_the_contract(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

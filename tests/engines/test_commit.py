@@ -46,6 +46,7 @@ SCAFFOLD = build(scaffold, steps=5, lr=0.1, batch=0)
 L2GD = build(l2gd, lam=1.0, p=0.5, lr=0.02, batch=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("engine", IN_ROUNDS)
 def test_scaffold_finds_the_true_optimum_whoever_is_late(engine, faults):
@@ -63,6 +64,7 @@ def calm():
     return float(run.server.x)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
 def test_the_mean_of_l2gd_stays_the_mean_of_its_clients_and_goes_where_it_goes_without_faults(faults, calm):
     engine = Vectorized(L2GD, CURVES, CENTRES, OFFSETS, block=100, faults=faults)

@@ -33,6 +33,7 @@ def ended(engine, build):
     return run, made.personal(run, np.arange(4))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "engine"), [("ffgg", engine) for engine in MAKE] + [("fed_babu", "vectorized")])
 def test_what_follows_from_the_initial_model_is_not_kept_and_changes_no_number(name, engine):
     run, models = ended(engine, lambda hyper, round: METHODS[name]())

@@ -33,6 +33,7 @@ def numbers(value, path=""):
     return {path: value}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "more",
     [

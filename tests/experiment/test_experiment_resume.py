@@ -139,6 +139,7 @@ def test_a_folder_that_is_no_run_is_not_resumed(tmp_path):
         resume(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_federation_at_hand_is_saved_with_the_run_which_resumes_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = compare(federation(), seeds=1, tune=1, out="run", **SMALL["train"])

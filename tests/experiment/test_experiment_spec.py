@@ -202,6 +202,7 @@ def test_a_spec_can_ask_for_attacks_broken_replies_and_a_defence():
 ALONE = {"active": 4, "buffer": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "train",
     [

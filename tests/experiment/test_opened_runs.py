@@ -178,6 +178,7 @@ def test_ones_own_things_are_found_again_or_asked_for(tmp_path):
     np.testing.assert_allclose(open_run(folder, model=model).predict("1", x).outputs, fitted.predict("1", x), atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_method_in_stages_is_opened(tmp_path):
     stages = [{"method": "fed_avg", "steps": 1, "rounds": 1}, {"method": "ditto", "steps": 1}]
     found = apiece.compare(digits(clients=3), {"warm": {"stages": stages}}, rounds=2, seeds=1, tune=1,

@@ -24,6 +24,7 @@ def worth_it(monkeypatch):
     monkeypatch.setattr(together, "WORTH", 0)
 
 
+@pytest.mark.thorough
 def test_runs_in_one_program_are_the_runs_one_by_one(worth_it):
     bench = bench_of()
     engine, hyper = bench.engine({})

@@ -7,8 +7,8 @@ import pytest
 from apiece.methods import CATALOG
 from apiece.testing import CHECKS, Case, run_check
 
-# One of every kind: no state, a state, a model of one's own, a part of it, more than parameters, many at the server.
-SOME = ("fed_avg", "scaffold", "ditto", "partial", "knn_per", "ifca")
+# Of different kinds: no state, a state, a model of one's own, more than parameters.
+SOME = ("fed_avg", "scaffold", "ditto", "knn_per")
 PRODUCT = [
     pytest.param(name, engine, check, id=f"{name}-{engine}-{check}", marks=() if name in SOME else pytest.mark.thorough)
     for name in CATALOG

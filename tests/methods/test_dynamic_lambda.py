@@ -78,6 +78,7 @@ def test_the_engine_runs_the_published_steps(runs, radius):
     assert (gap <= half_a_digit(fixed_errors)).all(), gap
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("lam", "printed"), [(0.01, (0.866,)), (1.0, (0.065, 0.057, 0.047, 0.044, 0.044))])
 def test_smaller_fixed_lams_share_too_little_where_clients_are_alike(runs, lam, printed):
     truth, _, _, one = runs[0.1]

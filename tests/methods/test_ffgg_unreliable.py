@@ -64,6 +64,7 @@ def test_late_replies_reach_the_optimum_that_all_share_and_no_other(policy):
 LIARS = [16, 17, 18, 19]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("defence", "attack", "consistent", "least", "most"),
     [

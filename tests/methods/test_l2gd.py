@@ -147,6 +147,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("lam", "iterations", "communications", "clup_rounds", "steep"), PUBLISHED)
 def test_al2sgd_reaches_the_solution_as_fast_as_published(lam, iterations, communications, clup_rounds, steep):
     coins = al2sgd_coins(0, lam / (lam + 1.0), 400)

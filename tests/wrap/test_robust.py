@@ -346,6 +346,7 @@ def test_with_a_shared_optimum_krum_and_the_median_over_buckets_find_it_under_ev
     assert max(distances[True, rule, attack] for rule in ("krum", "median") for attack in ATTACKS) < 1e-12
 
 
+@pytest.mark.thorough
 def test_with_a_shared_optimum_noise_defeats_the_mean_and_hardly_the_geometric_median(distances):
     assert distances[True, "mean", "noise"] > 0.5
     assert distances[True, "geometric_median", "noise"] < 1e-2

@@ -51,6 +51,7 @@ def test_two_processes_give_the_numbers_of_one(results, run):
     np.testing.assert_allclose(first[run]["numbers"], alone[run]["numbers"], atol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("run", ["ditto", "late"])
 def test_each_of_two_processes_does_half_of_the_work_and_no_work_is_done_twice(results, run):
     alone, first, second = (Counter(result[run]["worked"]) for result in results)

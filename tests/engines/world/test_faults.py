@@ -41,6 +41,7 @@ def remote(rounds, participation, faults):
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("participation", "faults"),
     [

@@ -51,6 +51,7 @@ def test_fedavg_goes_on_from_the_model_of_the_first_stage(place, finished):
         break  # one seed tells
 
 
+@pytest.mark.thorough
 def test_the_step_of_the_last_stage_is_the_best_on_validation(finished):
     for each in finished.values():
         assert len(each.after.tried) == 2
