@@ -32,8 +32,9 @@ def alone(name, rounds=100, tune=8, **options):
     for method, trials in found.trials.items():
         errors, offsets = trials[0].scores("test", "error")
         rows[method] = per_client(errors, offsets)[: place.population]
-    held = place.federation
-    rows["scikit-learn"] = np.array([learned(held, i) for i in range(held.clients)])
+    held, scaling = place.federation, place.target_scaling
+    unit = 1.0 if scaling is None else scaling.target_spread**2  # of squared errors: targets may have been scaled
+    rows["scikit-learn"] = unit * np.array([learned(held, i) for i in range(held.clients)])
     sizes = np.asarray(held.test.sizes)
     return rows, sizes, held.task == "regression"
 
