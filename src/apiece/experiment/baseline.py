@@ -63,9 +63,9 @@ def _mean(place: Arena, by_seed: Mapping[int, Outcome]) -> float:
 
 
 def weighted_score(place: Arena, outcome: Outcome, part: str) -> float:
-    """The criterion's mean over training clients, weighed by their examples; NaN if one's model diverged."""
+    """The criterion's mean over training clients that do not attack, by their examples; NaN if one's model diverged."""
     criterion = place.criterion
-    old = outcome.judged < place.population
+    old = outcome.counts(place.population)
     values, sizes = criterion.of_clients(outcome.arrays, part)[old], np.diff(outcome.arrays[f"{part}_offsets"])[old]
     own = f"{part}_metric_{criterion.metric}" in outcome.arrays  # NaN is then a client without such a number
     there = (sizes > 0) & (np.isfinite(values) if own else True)

@@ -14,11 +14,7 @@ from apiece.experiment.judge import Outcome
 
 ABOUT = {  # of classes, of numbers, and whose
     "constant": ("the most frequent class", "the mean", "of all clients' training labels, for every example"),
-    "own_constant": (
-        "the most frequent class",
-        "the mean",
-        "of the client's own training labels",
-    ),
+    "own_constant": ("the most frequent class", "the mean", "of the client's own training labels"),
 }
 PRIOR = 1.0  # examples that everybody's shares count for in a client's own: a class it never saw is not impossible
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from apiece.evaluate import Interval
+from apiece.experiment.baseline import ALONE
 from apiece.experiment.record import Diverged, Harm, MethodRecord, Record
 from apiece.report.convergence import convergence, so_far
 from apiece.report.fitted import FittedTable
@@ -17,7 +18,6 @@ from apiece.report.numbers import fixed, number, plus_minus
 from apiece.report.score import METRICS, Metric, metric_of, ranked_by_task
 
 MARKED = {"constant": "(constant)", "own_constant": "(own)"}  # in brackets: they are no methods
-ALONE = ("local", "local_ridge")
 NAMED = 4  # clients that a line names
 COLUMNS = 4  # of metrics beside the score: there is room for so many
 
