@@ -15,9 +15,11 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/.test ## compare nine methods on handwritten digits, client by client; writes a new folder runs/demo*
-	@out="$(OUT)"; n=2; while [ -e "$$out" ]; do out="$(OUT)-$$n"; n=$$((n + 1)); done; set -x; \
-	$(BIN)/apiece compare --data digits --methods $(METHODS) --rounds 100 --seeds 3 --out "$$out"
+demo: .venv/.test ## compare nine methods on handwritten digits, client by client, and be advised; writes runs/demo*
+	@out="$(OUT)"; n=2; while [ -e "$$out" ]; do out="$(OUT)-$$n"; n=$$((n + 1)); done; set -ex; \
+	$(BIN)/apiece compare --data digits --methods $(METHODS) --rounds 100 --seeds 3 --out "$$out"; \
+	$(BIN)/apiece advise digits --brief --out "$$out-advice"; \
+	{ echo "The page: $$out/report.html"; } 2>/dev/null
 
 test: .venv/.test ## run the tests that a change needs: all but the thorough and the slow ones
 	$(BIN)/pytest -q -n 2 --dist worksteal
@@ -51,6 +53,8 @@ docs: .venv/.test ## write the pages of docs/ that are generated from the code
 	mv docs/record.schema.json.new docs/record.schema.json
 	$(BIN)/python -m apiece.report.reference.record product > docs/product.schema.json.new
 	mv docs/product.schema.json.new docs/product.schema.json
+	$(BIN)/python -m apiece.report.reference.record advice > docs/advice.schema.json.new
+	mv docs/advice.schema.json.new docs/advice.schema.json
 	$(BIN)/python -m apiece.report.reference.spec > docs/ref-spec.md.new
 	mv docs/ref-spec.md.new docs/ref-spec.md
 	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new

@@ -16,7 +16,7 @@ __all__ = ["KINDS"]
 def activity(draw: int) -> Federation:
     """36 users, 5,418 rows of 43 features, 6 classes of unequal share; every user moves in a way of its own."""
     rng = np.random.default_rng([draw, 1])
-    user = _owners(rng, 36, 5418, least=60)
+    user = _owners(36, 5418, least=60)
     own = rng.uniform(0.3, 1.2)  # how far a user's classes lie from everybody's, beside the distance between classes
     centers = rng.normal(0, 1.0, (6, 43))
     shifts = rng.normal(0, own, (36, 6, 43)) + rng.normal(0, 0.5, (36, 1, 43))
@@ -28,7 +28,7 @@ def activity(draw: int) -> Federation:
 def mines(draw: int) -> Federation:
     """29 fields, 14,820 rows of 9 features, 6 % positives; two kinds of ground, and a field's own deviation."""
     rng = np.random.default_rng([draw, 2])
-    field = _owners(rng, 29, 14820, least=400)
+    field = _owners(29, 14820, least=400)
     kind = np.arange(29) % 2
     slopes = rng.normal(0, 0.5, (2, 9))[kind] + rng.normal(0, rng.uniform(0.05, 0.4), (29, 9))
     x = rng.normal(0, 1, (len(field), 9)) @ np.linalg.cholesky(0.5 * np.eye(9) + 0.5)
@@ -39,7 +39,7 @@ def mines(draw: int) -> Federation:
 def patients(draw: int) -> Federation:
     """42 patients, 5,875 rows of 19 features whose scales are 1e-5 to 1e3, target 29 +- 11, smooth in a patient."""
     rng = np.random.default_rng([draw, 3])
-    patient = _owners(rng, 42, 5875, least=100)
+    patient = _owners(42, 5875, least=100)
     age, sex = rng.uniform(36, 85, 42), rng.integers(0, 2, 42)
     day = np.concatenate([np.sort(rng.uniform(0, 215, n)) for n in np.bincount(patient)])
     level, trend, wave = rng.normal(29, 10, 42), rng.normal(0.01, 0.03, 42), rng.uniform(0, 2.0, 42)
@@ -83,9 +83,10 @@ KINDS: dict[str, Callable[[int], Federation]] = {
 }
 
 
-def _owners(rng: np.random.Generator, clients: int, rows: int, least: int) -> np.ndarray:
-    """The client of each row: sizes are unequal, and their sum is right."""
-    share = rng.dirichlet(np.full(clients, 4.0))
+def _owners(clients: int, rows: int, least: int) -> np.ndarray:
+    """The client of each row: sizes are unequal, their sum is right, and they are the same in every draw, so that
+    programs are compiled once."""
+    share = np.random.default_rng(clients).dirichlet(np.full(clients, 4.0))
     sizes = least + np.floor(share * (rows - clients * least)).astype(int)
     sizes[0] += rows - sizes.sum()
     return np.repeat(np.arange(clients), sizes)

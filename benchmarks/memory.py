@@ -19,7 +19,8 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.states import bytes_of_a_row, disk
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.experiment import build as setup
-from apiece.experiment.fit import Fit
+from apiece.experiment import measure
+from apiece.experiment.judge import Outcome, judge
 from apiece.machine import memory, peak_memory_mb
 from apiece.methods.bind import bind
 
@@ -79,7 +80,8 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     build, hyper = bind(args.method, place.objective.loss, {"steps": 1, "batch": 2, "lr": 0.01})
     turns = tuple(map(tuple, np.arange(args.clients).reshape(-1, args.cohort).tolist()))
     each_in_turn = Participation(size=args.cohort, availability=Availability("given", given=turns))
-    engine = Vectorized(build, place.x, place.y, place.offsets, participation=each_in_turn)
+    laid_out = (place.x, place.y, place.offsets)
+    engine = Vectorized(build, *laid_out, held_out=place.splits, participation=each_in_turn)
     taken, began = LeastFree(disk()), time.monotonic()
     state, seconds = engine.start(model.init, 0, hyper), []
     for turn in range(len(turns)):
@@ -93,7 +95,8 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     assert state.known.all(), "everybody has been visited"
     say(f"judging {args.clients} models")
     before = time.monotonic()
-    accuracy = Fit(engine, place, state, [], {}).evaluate()["test"]["accuracy"]["mean_weighted"]
+    metrics = measure.metrics(place, Outcome(*judge(engine, place, state), [], {}))
+    accuracy = metrics["test"]["accuracy"]["mean_weighted"]
     judging = time.monotonic() - before
     on_disk = any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(state.rows))
     row = {

@@ -11,10 +11,13 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 # Programs of tests run once each: most of their time is the compiler's. Its optimizations double that, and so does its
 # newer way to write out fusions. Both are what users run: whoever names them decides (the slow tests of `.ci/run` have
-# them as users do), and a test whose rounds are many asks for the first with the mark `optimized`.
+# them as users do), and a test whose rounds are many asks for the first with the mark `optimized`. A program in parts,
+# for several cores to write at once, takes a third more of them all, which the other worker could have used.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+if "codegen_split" not in os.environ["XLA_FLAGS"]:
+    os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
 
 import hypothesis
 import jax

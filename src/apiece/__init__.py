@@ -6,6 +6,7 @@
     result.personal("7")                      # client 7's own model
     result.onboard(x, y)                      # a model for a client nobody has seen
     apiece.compare("digits", ["ditto", "fed_clup"], rounds=100, seeds=3)
+    print(*apiece.advise("digits").answer)    # how much to personalize, and by which method
     apiece.open("runs/compare-1").predict("7", "new.csv")     # later, from the run folder alone
 
 Everything is loaded when first used, so that `import apiece` is quick.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from apiece import (
+        advise,
         aggregate,
         client,
         data,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from apiece.experiment.fit import fit
     from apiece.experiment.opened import open
     from apiece.experiment.sweep import sweep
+    from apiece.experiment.tuning import tune
     from apiece.methods import CATALOG
     from apiece.protocol import Batch, Cohort, Data, Method
     from apiece.wrap import fine_tuned
@@ -61,19 +64,21 @@ _HOME = {
     "remember_compiled": "apiece.engines.devices",
     "resume": "apiece.experiment",
     "sweep": "apiece.experiment",
+    "tune": "apiece.experiment.tuning",
     "use_all_cores": "apiece.engines.devices",
 }
-_MODULES = ("aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment", "methods",
-            "models", "protocol", "registry", "report", "split", "testing", "theory", "tree", "wrap")  # fmt: skip
+_MODULES = ("advise", "aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment",
+            "methods", "models", "protocol", "registry", "report", "split", "testing", "theory", "tree",
+            "wrap")  # fmt: skip
 
 # fmt: off
 __all__ = [
-    "fit", "sweep", "compare", "resume", "open",
+    "fit", "sweep", "tune", "compare", "resume", "open",
     "Federation", "CATALOG", "fine_tuned", "UserError",
     "Method", "Data", "Batch", "Cohort",
     "remember_compiled", "use_all_cores",
-    "aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment", "methods", "models",
-    "protocol", "registry", "report", "split", "testing", "theory", "tree", "wrap",
+    "advise", "aggregate", "client", "data", "engines", "errors", "estimate", "evaluate", "experiment", "methods",
+    "models", "protocol", "registry", "report", "split", "testing", "theory", "tree", "wrap",
 ]
 # fmt: on
 

@@ -371,7 +371,10 @@ def test_a_report_is_written_again(tmp_path):
     page = tmp_path / "runs" / "run-1" / "report.html"
     before = page.read_bytes()
     page.unlink()
-    assert json.loads(call("report", "runs/run-1", "--json").stdout) == {"report": "runs/run-1/report.html"}
+    assert json.loads(call("report", "runs/run-1", "--json").stdout) == {
+        "report": "runs/run-1/report.html",
+        "pictures": [],
+    }
     assert page.read_bytes() == before
     call("run", "fed_avg", "--data", "linear", "--rounds", 2, "--evaluate-every", 1)
     assert (tmp_path / "runs" / "run-2" / "record.json").exists(), "the next free folder"

@@ -7,7 +7,7 @@ from cli_process import call
 
 from apiece import reproduce as published
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce.verdict import Reproduction, stated, within
+from apiece.reproduce.verdict import Reproduction, effect, mean_of, within
 
 
 @pytest.fixture(autouse=True)
@@ -81,20 +81,27 @@ def test_a_verdict_is_printed_and_kept(here, monkeypatch):
     def run(quick, watch):
         watch("counting", 1, 2)
         figure = Figure("t", "c", [Panel("", "x", "y", [Line("a", [0, 1], [1, 2])])])
-        claims = [within("rounds", 24, 25, share=0.15), stated("always better", "yes", 0.5, False, (0.4, 0.6))]
+        claims = [
+            within("rounds", 24, 25, share=0.15),
+            effect("always better", "above 0", mean_of([0.5, -0.4, 0.9]), above=0),
+        ]
         return Reproduction(claims, figure, {"quick": quick})
 
     monkeypatch.setattr(published.module_of("ffgg-async"), "run", run)
     found = call("reproduce", "ffgg-async", "--quick", "--out", "kept", "--json")
     told = json.loads(found.stdout)
     assert told["claims"][0] == {
-        "name": "rounds", "published": 24.0, "ours": 25.0, "interval": None, "holds": True, "source": "paper",
+        "name": "rounds", "published": 24.0, "ours": 25.0, "interval": None, "verdict": "holds", "source": "paper",
+        "wanted": [24 - 0.15 * 24, 24 + 0.15 * 24], "seen": None, "because": "",
     }  # fmt: skip
-    assert told["claims"][1]["interval"] == [0.4, 0.6] and not told["claims"][1]["holds"]
+    assert told["format"] == 2 and told["claims"][1]["verdict"] == "undecided" and told["claims"][1]["seen"] > 1
     assert {file.name for file in (here / "kept").iterdir()} == {"verdict.json", "figure.html", "figure.png"}
     assert json.loads((here / "kept/verdict.json").read_text()) == told
     shown = call("reproduce", "ffgg-async")
-    assert "1 of 2 hold" in shown.stdout and max(map(len, shown.stdout.splitlines())) <= 80
+    assert (
+        "Of 2 claims: 1 holds, 0 does not hold, 1 undecided" in shown.stdout
+        and max(map(len, shown.stdout.splitlines())) <= 80
+    )
     again = call("reproduce", "ffgg-async", "--out", "kept", code=2)
     assert "already exists" in again.stderr
 

@@ -10,7 +10,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.engines.world.pace import Pace
 from apiece.methods import ditto, l2gd, scaffold, self_fl
-from apiece.testing.case import Punctual
+from apiece.testing.clients import Punctual
 from apiece.wrap import guarded
 
 # Six scalar quadratics L_i(w) = a_i (w - b_i)^2 / 2, one example each: x = a, y = b.
@@ -98,7 +98,9 @@ def spoiled(method):
     """The method whose client 2 always answers nonsense, which a guard refuses."""
 
     def merge(server, replies, cohort, key):
-        spoil = lambda leaf: jnp.where((cohort.ids == 2).reshape(-1, *[1] * (leaf.ndim - 1)), jnp.nan, leaf)
+        lies = lambda leaf: (cohort.ids == 2).reshape(-1, *[1] * (leaf.ndim - 1))
+        fraction = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # a count cannot be no number
+        spoil = lambda leaf: jnp.where(lies(leaf), jnp.nan, leaf) if fraction(leaf) else leaf
         return guard.merge_counted(server, jax.tree.map(spoil, replies), cohort, key)
 
     guard = guarded(method)
@@ -116,7 +118,9 @@ class Together(Punctual):
 @pytest.mark.parametrize("engine", MAKE)
 @pytest.mark.parametrize("factory", [scaffold, self_fl, ditto])
 def test_a_guard_inside_a_wrapper_is_heard_by_the_client_it_refused(engine, factory):
-    options = dict(batch=0) | (dict(population=6, tune_steps=2, refits=2) if factory is self_fl else dict(steps=2))
+    options = dict(batch=0) | (
+        dict(rule="bayes", population=6, tune_steps=2, refits=2) if factory is self_fl else dict(steps=2)
+    )
     made = lambda hyper, round: spoiled(factory(loss, **options))
     here = (made, CURVES, CENTRES, OFFSETS)
     together = {} if engine in IN_ROUNDS else {"arrivals": Together(((0, 1, 2, 3, 4, 5),) * 3, buffer=6)}

@@ -9,7 +9,7 @@ from experiment_runs import DATA, make_once, run
 
 from apiece.data import digits
 from apiece.evaluate import per_client
-from apiece.experiment import fit
+from apiece.experiment import fit, resume
 from apiece.experiment.measure import _of_honest
 from apiece.report.story import read_story
 from apiece.report.tables import client_table
@@ -49,6 +49,19 @@ def test_means_over_clients_are_those_of_the_honest(attacked_run, method):
         told = seed["metrics"]["test"]["accuracy"]
         np.testing.assert_allclose(told["mean"], scores[sizes > 0].mean(), rtol=1e-6)
         np.testing.assert_allclose(told["mean_weighted"], scores @ sizes / sizes.sum(), rtol=1e-6)
+
+
+def test_constants_are_judged_on_the_rows_of_the_honest(attacked_run):
+    found = resume(attacked_run)
+    place, told = found.place, found.record.constants["constant"].summary["test"]["accuracy"]["mean_weighted"]
+    often = np.bincount(np.asarray(place.y)[: place.offsets[place.population]]).argmax()
+    _, labels, offsets = place.splits["test"]
+    hits = [np.asarray(labels)[offsets[i] : offsets[i + 1]] == often for i in range(place.population)]
+    shares = []
+    for seed in (0, 1):
+        lying = attackers_in(attacked_run, "fed_avg", seed)
+        shares.append(np.concatenate([h for i, h in enumerate(hits) if str(place.ids[i]) not in lying]).mean())
+    np.testing.assert_allclose(told.mean, np.mean(shares), rtol=1e-9)
 
 
 def test_attackers_are_named_in_notes_and_marked_in_the_table_of_clients(attacked_run):

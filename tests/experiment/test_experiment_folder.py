@@ -54,6 +54,8 @@ def test_the_run_folder_is_complete(small_run):
         "record.json",
         "rounds.parquet",
         "clients.parquet",
+        "profile.parquet",
+        "verdicts.parquet",
         "models",
         "checkpoints",
         "report.html",

@@ -20,7 +20,7 @@ FILES = [
     "ditto-0.safetensors", "ditto-0-end.safetensors", "ditto-0-done.safetensors",  # models, the end, the outcome
     "scaffold-tuning.json", "scaffold-tuning.json", "scaffold-0.safetensors", "scaffold-0.safetensors",
     "scaffold-0.safetensors", "scaffold-0-end.safetensors", "scaffold-0-done.safetensors",
-    "rounds.parquet", "clients.parquet", "product.json", "record.json",
+    "profile.parquet", "verdicts.parquet", "rounds.parquet", "clients.parquet", "product.json", "record.json",
 ]  # fmt: skip
 
 

@@ -190,7 +190,7 @@ def test_a_method_in_stages_is_opened(tmp_path):
     np.testing.assert_allclose(run.predict("1", x).outputs, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("how", [{}, {"cohort": 2}, {"engine": "remote"}])
+@pytest.mark.parametrize("how", [{}, {"cohort": 2, "schedule": "exponential"}, {"engine": "remote"}])
 def test_five_rounds_and_five_more_are_ten_to_the_last_digit(how):
     federation, options = digits(clients=4), {"steps": 2}
     ten = apiece.fit("ditto", federation=federation, rounds=4, options=options, **how)

@@ -87,7 +87,7 @@ def test_a_gain_of_format_2_was_over_local(small_run, folder):
     change(folder, format=2, methods=found["methods"], constants=None, baseline=None)
     old, new = read_record(folder).methods["ditto"].harm, read_record(small_run).methods["ditto"].harm
     assert old.gain == new.gain and old.baseline == "local" and old.named == []
-    assert "gain over training alone" in write_report(folder).read_text(encoding="utf-8")
+    assert "gain over being trained alone" in write_report(folder).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("format", [FORMAT + 1, "2", 0])

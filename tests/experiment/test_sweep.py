@@ -7,7 +7,7 @@ import pytest
 from apiece.data import digits
 from apiece.engines.simulation import together
 from apiece.errors import UserError
-from apiece.experiment.fit import fit, open_bench
+from apiece.experiment.fit import fit, open_bench, spec_of
 from apiece.experiment.sweep import sweep
 
 OPTIONS = {"steps": 2}
@@ -15,7 +15,8 @@ LAMS = [0.1, 0.5, 2.0]
 
 
 def bench_of(method="ditto", **how):
-    return open_bench(method, None, digits(clients=4), 3, [0], None, None, dict(OPTIONS), {"evaluate_every": 2, **how})
+    spec = spec_of(None, 3, [0], None, None, {"evaluate_every": 2, **how})
+    return open_bench(method, digits(clients=4), spec, dict(OPTIONS))
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ import golden_classes as golden
 import jax
 import jax.numpy as jnp
 import numpy as np
+from kept_engines import ENGINES, engine_of
 
-from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.models import Model, objective
 
-ENGINES = ("vectorized", "remote")
+__all__ = ["ENGINES", "EVERYBODY", "LOSS", "NETWORK", "run", "start"]
 EVERYBODY = np.arange(len(golden.SIZES))
 
 
@@ -29,8 +28,7 @@ LOSS = objective(NETWORK, "classification").loss
 def run(engine, factory, rounds, size=None, loss=LOSS, y=golden.Y, **options):
     """(The server, everybody's model, everybody's state) after so many rounds of full gradients."""
     assert jax.config.jax_enable_x64
-    build = lambda hyper, round: factory(loss, **({"batch": 0} | options))
-    make, how = (Remote, {}) if engine == "remote" else (Vectorized, {"block": rounds})
-    machine = make(build, golden.X, y, golden.OFFSETS, participation=Participation(size=size), **how)
-    state = machine.advance(machine.start(start, 0), rounds)
+    given = (factory, loss, golden.X, y, golden.OFFSETS, {"batch": 0} | options)
+    machine, hyper = engine_of(engine, *given, rounds=rounds, participation=Participation(size=size))
+    state = machine.advance(machine.start(start, 0, hyper), rounds)
     return state.server, machine.personal(state, EVERYBODY), state.rows

@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import kept_engines
 import numpy as np
-from quadratic_runs import Trace
+from quadratic_runs import Trace, bowl
 
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.models import objective, quadratic
 
 
 def half_squared_error(w, batch, key):
@@ -16,11 +16,12 @@ def half_squared_error(w, batch, key):
 
 def on_quadratics(factory, h, b, legs, counts=None, **options):
     """`legs`: rounds between two looks."""
-    model = quadratic(b.shape[1])
+    assert jax.config.jax_enable_x64
     counts = np.ones(len(b), int) if counts is None else np.asarray(counts)
     x, y = np.repeat(h, counts, axis=0), np.repeat(b, counts, axis=0)
-    engine = engine_of(factory, objective(model, "custom").loss, x, y, counts, max(*legs, 1), options)
-    return follow(engine, jnp.zeros(b.shape[1]), legs)
+    given = (factory, bowl(b.shape[1])[1], x, y, np.concatenate([[0], np.cumsum(counts)]), options)
+    engine, hyper = kept_engines.engine_of("vectorized", *given, rounds=max(*legs, 1))
+    return follow(engine, jnp.zeros(b.shape[1]), legs, hyper=hyper)
 
 
 def engine_of(factory, loss, x, y, sizes, block, options, **how):
@@ -29,8 +30,8 @@ def engine_of(factory, loss, x, y, sizes, block, options, **how):
     return Vectorized(lambda hyper, round: factory(loss, **options), x, y, offsets, block=block, **how)
 
 
-def follow(engine, start, legs, seed=0):
-    run, servers, models = engine.start(lambda key: start, seed), [], []
+def follow(engine, start, legs, seed=0, hyper=None):
+    run, servers, models = engine.start(lambda key: start, seed, hyper), [], []
     for leg in legs:
         run = engine.advance(run, leg)
         servers.append(jax.tree.map(np.asarray, run.server))

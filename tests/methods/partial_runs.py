@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from golden_partial import Problem
+from kept_engines import ENGINES, engine_of
 
-from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.vectorized import Vectorized
-
-ENGINES = ("vectorized", "remote")
+__all__ = ["ENGINES", "examples", "loss", "run", "start_of"]
 
 
 def loss(params, batch, key):
@@ -39,13 +37,9 @@ def run(
     count = len(jax.tree.leaves(y)[0])
     offsets = np.arange(count + 1)
     init = lambda key: start_of(f, theta) if initial is None else jnp.asarray(initial)
-    build = lambda hyper, round: factory(loss, **({"batch": 0} | options))
-    how = dict(stateless=stateless)
-    if engine == "remote":
-        machine = Remote(build, x, y, offsets, **how)
-    else:
-        machine = Vectorized(build, x, y, offsets, block=min(100, max(legs)), **how)
-    run, seen = machine.start(init, 0), []
+    how = dict(rounds=min(100, max(legs)), stateless=stateless)
+    machine, hyper = engine_of(engine, factory, loss, x, y, offsets, {"batch": 0} | options, **how)
+    run, seen = machine.start(init, 0, hyper), []
     for leg in legs:
         run = machine.advance(run, leg)
         seen.append((jax.tree.map(np.asarray, run.server), machine.personal(run, np.arange(count))))

@@ -1,17 +1,16 @@
 """Runs of catalog methods on clients with quadratic losses, in float64, on either engine."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from kept_engines import ENGINES, engine_of
 
-from apiece.engines.remote.engine import Remote
-from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
-from apiece.methods import CATALOG
 from apiece.models import objective, quadratic
 
-ENGINES = ("vectorized", "remote")
+__all__ = ["ENGINES", "Trace", "bowl", "trace"]
 
 
 class Trace(NamedTuple):
@@ -19,6 +18,13 @@ class Trace(NamedTuple):
 
     server: list
     models: np.ndarray
+
+
+@lru_cache
+def bowl(size):
+    """(model, loss) of clients with quadratic losses: the same objects again, for which programs are compiled."""
+    model = quadratic(size)
+    return model, objective(model, "custom").loss
 
 
 def trace(engine, name, h, b, rounds, *, counts=None, start=None, participation=None, every=1, seed=0, **options):
@@ -31,17 +37,12 @@ def trace(engine, name, h, b, rounds, *, counts=None, start=None, participation=
     counts = np.ones(len(b), int) if counts is None else np.asarray(counts)
     x, y = np.repeat(h, counts, axis=0), np.repeat(b, counts, axis=0)
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    model = quadratic(b.shape[1])
+    model, loss = bowl(b.shape[1])
     init = model.init if start is None else lambda key: jax.numpy.asarray(start)
-    loss = objective(model, "custom").loss
-    build = lambda hyper, round: CATALOG.find(name)(loss, batch=0, **options)
-    participation = participation or Participation()
     legs = [min(every, rounds - k) for k in range(0, rounds, every)] or [0]
-    if engine == "remote":
-        machine = Remote(build, x, y, offsets, participation=participation)
-    else:
-        machine = Vectorized(build, x, y, offsets, participation=participation, block=max(*legs, 1))
-    run, servers, models = machine.start(init, seed), [], []
+    how = dict(rounds=max(legs), participation=participation or Participation())
+    machine, hyper = engine_of(engine, name, loss, x, y, offsets, {"batch": 0, **options}, **how)
+    run, servers, models = machine.start(init, seed, hyper), [], []
     for leg in legs:
         run = machine.advance(run, leg)
         servers.append(jax.tree.map(np.asarray, run.server))

@@ -24,7 +24,7 @@ from apiece.estimate import similarity
 from apiece.methods.all_for_all import all_for_all, naive_all_for_all
 from apiece.methods.all_for_one import all_for_one
 from apiece.protocol import Cohort, Data
-from apiece.testing.case import Chosen
+from apiece.testing.clients import Chosen
 from apiece.theory import formulas
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -230,7 +230,8 @@ def played(build, server, samples):
         view = jax.vmap(method.message, in_axes=(None, 0))
         work = lambda message, i: method.local((), message, Data(sample, sample, i, 1, 1), key)[1]
         server = method.merge(server, jax.vmap(work)(view(server, ids), ids), everybody, key)
-        models = jax.vmap(lambda message: method.personal((), message, None, key))(view(server, ids))
+        mine = Data(sample, sample, 0, 1, 1)  # nobody here is new: it is not read
+        models = jax.vmap(lambda message: method.personal((), message, mine, key))(view(server, ids))
         return server, models
 
     return jax.lax.scan(round, server, (jnp.arange(len(samples)), samples))[1]
@@ -454,8 +455,8 @@ def test_a_newcomer_is_shown_the_mean_of_all_models():
     got = trace("vectorized", "all_for_all", H, B, 3, clusters=[0, 0, 1], lr=0.1)
     method = all_for_all(half_square, clusters=[0, 0, 1])
     for server, models in zip(got.server, got.models, strict=True):
-        close(method.message(server, jnp.int32(3)), models.mean(0), 1e-12)
-        close(method.message(server, jnp.int32(7)), models.mean(0), 1e-12)
+        close(method.message(server, jnp.int32(3)).x, models.mean(0), 1e-12)
+        close(method.message(server, jnp.int32(7)).x, models.mean(0), 1e-12)
 
 
 # What is refused.

@@ -69,4 +69,4 @@ def test_it_costs_a_gradient_for_each_step_on_weights_too():
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), start())
     found = costs(methods.fed_ala(LOSS, ala_steps=4, steps=5), params, example, 40)
     whole, upper = 4 * (golden.A.size + golden.W.size), 4 * golden.W.size
-    assert found == (whole, whole, 2 * upper, 9, 9)
+    assert found == (whole, whole, 2 * upper, 9, 9, 0)

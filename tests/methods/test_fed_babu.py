@@ -69,7 +69,7 @@ def test_the_head_is_neither_sent_nor_kept():
     example = np.zeros((1, 6), np.float32), np.zeros(1, int)
     found = costs(methods.fed_babu(objective(model, "classification").loss, steps=5), params, example, 40)
     body = 4 * (6 * 4 + 4)
-    assert found == (body, body, 0, 5, 20)  # ten passes over forty examples, in batches of 32
+    assert found == (body, body, 0, 5, 20, 0)  # ten passes over forty examples, in batches of 32
 
 
 def test_a_part_that_cannot_be_tuned_is_refused():

@@ -69,7 +69,7 @@ def test_prototypes_are_sent_and_no_model_is():
     loss = lambda params, batch, key: 0.0 * batch.weight.sum()
     found = costs(methods.fed_proto(loss, model=network, steps=5), params, example, 40)
     whole = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
-    assert found == (4 * 80 + 10, 4 * 80 + 4 * 10, whole, 5, 0)
+    assert found == (4 * 80 + 10, 4 * 80 + 4 * 10, whole, 5, 0, 0)
 
 
 NETWORK_OF_ONES_OWN = Model(NETWORK.init, NETWORK.apply, "my network")

@@ -82,7 +82,7 @@ def test_the_own_head_is_kept_and_not_sent():
     example = np.zeros((1, 4), np.float32), np.zeros(1, int)
     found = costs(methods.fed_rod(loss, model=network, steps=5), params, example, 40)
     whole, head = 4 * (4 * 5 + 5 + 5 * 3 + 3), 4 * (5 * 3 + 3)
-    assert found == (whole, whole, head, 2 * 5, 0)
+    assert found == (whole, whole, head, 2 * 5, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -157,3 +157,13 @@ def test_fed_prox_solved_exactly_finds_the_centre_of_the_regularized_problem(eng
     close(got.models[-1], personal)
     if counts is None and lam == 0.5:
         digits(got.models[-1], (0.790201, 0.962169), (-0.254186, 0.713564), (-0.682998, 0.983787))
+
+
+def test_fed_clup_weighted_is_the_problem_with_weights(engine):
+    """Fixed point of min sum_i p_i [L_i(w_i) + lam/2 |w_i - x|^2], p = (.5, .25, .25), solved by hand."""
+    got = trace(engine, "fed_clup", H, B, 300, counts=TWICE, every=300, weighted=True, lam=0.5, steps=5, lr=0.25)
+    part = [0.5 * np.linalg.inv(h + 0.5 * np.eye(2)) for h in H]
+    rest = [np.linalg.solve(h + 0.5 * np.eye(2), b) for h, b in zip(H, B, strict=True)]
+    mean = lambda each: sum(p * one for p, one in zip(P, each, strict=True))
+    close(got.server[-1], np.linalg.solve(np.eye(2) - mean(part), mean(rest)))
+    digits(got.server[-1], (0.240611, 0.900523))

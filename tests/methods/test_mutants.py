@@ -186,9 +186,9 @@ def test_a_mutant_is_found(name):
 
 def test_a_reply_that_cannot_be_an_update_is_declared():
     asked = dict(engines=(), checks=["a_reply_is_an_update"])
-    assert check_method(self_fl, **asked)
+    assert check_method(self_fl, options=dict(rule="bayes"), **asked)
     with pytest.raises(AssertionError, match=r"line 4 .*reply\.model.* in a line that begins with `Late:`"):
-        check_method(lambda loss, *, population, batch: self_fl(loss, population=population, batch=batch), **asked)
+        check_method(lambda loss, *, population: self_fl(loss, rule="bayes", population=population, batch=8), **asked)
 
 
 # What the contract cannot find, because the mutant is a sound method, only another one: and the test that does.

@@ -52,6 +52,7 @@ def likelihood(w, batch, key):
 def gaussian(z, curvature, rounds, *, method=self_fl, participation=None, **options):
     """Clients of one example with the optimum z [clients] or [clients, d]: after each round, their models and x."""
     z = np.asarray(z).reshape(len(z), -1)
+    options = ({"rule": "bayes"} if method is self_fl else {}) | options
     engine = _engine(method, len(z), z.shape[1], participation, tuple((k, _hashable(v)) for k, v in options.items()))
     engine.train = engine.examples(np.asarray(curvature, float), z, np.arange(len(z) + 1))
     run, trace = engine.start(lambda key: jnp.zeros(z.shape[1]), 0), []
@@ -307,10 +308,10 @@ def test_the_latest_model_of_a_cluster_stands_in_for_who_is_away():
 
 
 def test_a_cluster_weighs_what_its_members_weigh():
-    method = self_fl(likelihood, variances=S, spread=S0, clusters=(0, 1, 1))
+    method = self_fl(likelihood, rule="bayes", variances=S, spread=S0, clusters=(0, 1, 1))
     server, key, w = method.init(jnp.zeros(1), None), jax.random.key(0), GOLDEN["w"]
     for ids in ([1], [0, 2]):
-        reports = Report(jnp.asarray(Z[ids])[:, None], (), jnp.asarray(S[ids]))
+        reports = Report(jnp.asarray(Z[ids])[:, None], (), jnp.asarray(S[ids]), jnp.ones(len(ids), jnp.int32))
         cohort = Cohort(jnp.array(ids), jnp.ones(len(ids)), jnp.zeros(len(ids), int), 3)
         server = jax.jit(method.merge)(server, reports, cohort, key)
         if ids == [1]:
@@ -320,7 +321,7 @@ def test_a_cluster_weighs_what_its_members_weigh():
 
 
 def test_a_newcomer_is_shown_everybodys_precision_and_nobodys_variance():
-    method = self_fl(likelihood, variances=S, spread=S0)
+    method = self_fl(likelihood, rule="bayes", variances=S, spread=S0)
     server = method.init(jnp.zeros(1), None)
     for i in (3, 100):
         view = method.message(server, i)
@@ -383,6 +384,7 @@ def squares(w, batch, key):
 
 def regressions(rounds, spreads, seeds, **options):
     """Per spread, over seeds: mean squared error of personal, shared and local models; estimated over true spread."""
+    options = {"rule": "bayes"} | options
     hyper = dict(lr=options.pop("lr"))
     engine, table = None, []
     for spread in spreads:
@@ -445,11 +447,11 @@ def test_variances_watched_over_rounds_make_all_models_one():
 
 WRONG = [
     (dict(rule="bayesian"), "option 'rule' of method 'self_fl' is not 'bayesian': did you mean 'bayes'"),
-    (dict(variance="bootstraps"), "option 'variance'.*did you mean 'bootstrap'"),
-    (dict(variances=(1.0, 2.0), population=3), "option 'variances'.*one number a client, for 3 clients"),
-    (dict(variances=(1.0, 0.0)), "option 'variances'.*above 0"),
-    (dict(clusters=(0, 1), population=3), "option 'clusters'.*one number a client, for 3 clients"),
-    (dict(clusters=(0, 0.5)), "option 'clusters'.*whole numbers"),
+    (dict(rule="bayes", variance="bootstraps"), "option 'variance'.*did you mean 'bootstrap'"),
+    (dict(rule="bayes", variances=(1.0, 2.0), population=3), "option 'variances'.*one number a client, for 3 clients"),
+    (dict(rule="bayes", variances=(1.0, 0.0)), "option 'variances'.*above 0"),
+    (dict(rule="bayes", clusters=(0, 1), population=3), "option 'clusters'.*one number a client, for 3 clients"),
+    (dict(rule="bayes", clusters=(0, 0.5)), "option 'clusters'.*whole numbers"),
 ]
 
 
@@ -471,9 +473,10 @@ def test_a_sandwich_is_for_small_models():
 
 
 VARIANTS = {
-    "augmented": dict(augmented=True, refits=2),
-    "clusters": dict(clusters=(0, 1, 0, 1), variance="sandwich"),
-    "welford": dict(variance="welford", augmented=True, smoothing=True),
+    "by steps": dict(rule="bayes", refits=2),
+    "augmented": dict(rule="bayes", augmented=True, refits=2),
+    "clusters": dict(rule="bayes", clusters=(0, 1, 0, 1), variance="sandwich"),
+    "welford": dict(rule="paper", variance="welford", augmented=True, smoothing=True),
 }
 QUICK = ["hyper_parameters_may_be_traced", "replies_of_weight_zero_never_matter"]
 

@@ -163,7 +163,7 @@ def parts_asked(method):
 def fits(model, method):
     """Whether a model has the parts that a method asks for, and the answers."""
     task = (MODELS | FOREIGN)[model][2]
-    if method == "local_ridge":
+    if method in ("local_ridge", "stack"):
         return model in ("linear", "softmax")
     if method == "knn_per":
         return task in ("classification", "regression")

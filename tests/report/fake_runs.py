@@ -30,8 +30,12 @@ def fake_run(
     name: str = "toy",
     sampling_error: float = 0.0,
     binary: bool = False,
+    profile: bool = False,
 ) -> dict[str, Any]:
-    """Write record.json, rounds.parquet and clients.parquet; the record, as it was before JSON."""
+    """Write record.json, rounds.parquet and clients.parquet; the record, as it was before JSON.
+
+    `profile`: and what later versions add, profile.parquet and verdicts.parquet.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(clients)
     ids = ids or [f"c{k}" for k in range(clients + new)]
@@ -70,7 +74,41 @@ def fake_run(
     (folder / "record.json").write_text(json.dumps(_plain(record), allow_nan=False), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(rounds), folder / "rounds.parquet")
     pq.write_table(pa.concat_tables(rows), folder / "clients.parquet")
+    if profile:
+        _write_profile(folder, rng, ids, old, sizes, methods)
     return record
+
+
+def _write_profile(folder, rng, ids, old, sizes, methods):
+    """Three groups of clients around three corners, five kinds of labels, and some beliefs."""
+    count, group = len(ids), np.sort(rng.integers(0, 3, len(ids)))
+    group[: min(3, count)] = np.arange(min(3, count))
+    places = np.array([[3.0, 0.0], [-2.0, 2.5], [-2.0, -2.5]])[group] + rng.normal(0, 0.5, (count, 2))
+    unit = places / np.linalg.norm(places, axis=1, keepdims=True)
+    near = [[ids[(k + 1) % count], ids[(k + 2) % count]] for k in range(count)]
+    columns = {
+        "client": ids,
+        "new": ~old,
+        **{f"{part}_examples": sizes for part in ("train", "validation", "test")},
+        "labels": [rng.multinomial(size, rng.dirichlet([0.5] * 5)).tolist() for size in sizes],
+        "group": group.astype(np.int32),
+        "map_x": places[:, 0],
+        "map_y": places[:, 1],
+        "partners": near,
+        "partner_similarity": [[0.9, 0.8]] * count,
+    }
+    if count <= 300:
+        columns["similarity"] = (unit @ unit.T).tolist()
+    groups = [[0.9 if i == j else -0.4 for j in range(3)] for i in range(3)]
+    about = {"classes": list("abcde"), "likeness_of": "models of local, seed 0", "groups": groups}
+    table = pa.table(columns).replace_schema_metadata({"apiece": json.dumps(about)})
+    pq.write_table(table, folder / "profile.parquet")
+    beliefs = [
+        pa.table({"method": [name] * count, "client": ids, "believed_gain": rng.normal(3, 2, count),
+                  "risk": rng.random(count), "proved": np.zeros(count, bool), "degree": rng.random(count)})
+        for name in methods
+    ]  # fmt: skip
+    pq.write_table(pa.concat_tables(beliefs), folder / "verdicts.parquet")
 
 
 def _errors(rng, task, k, seeds, clients, diverged):

@@ -10,8 +10,8 @@ from apiece.errors import UserError
 from apiece.report import figure_page
 from apiece.report.figure import Figure, Line, Panel, checked, scales, shown
 from apiece.report.figure_page import Grid, render, write_figure
-from apiece.report.panel import panel_svg
-from apiece.report.svg import COLOURS
+from apiece.report.look import COLOURS
+from apiece.report.plots import panel_plot
 
 X = np.array([1.0, 10.0, 100.0])
 FIGURE = Figure(
@@ -25,16 +25,26 @@ FIGURE = Figure(
 )  # fmt: skip
 
 
-def numbers_of(page):
-    return json.loads(re.search(r'id="numbers">(.*?)</script>', page, re.DOTALL).group(1))
+def plots_of(page):
+    return json.loads(re.search(r'id="data-plots">(.*?)</script>', page, re.DOTALL).group(1))
+
+
+def source_of(plots, name):
+    """The columns of a source by its name, wherever it is in the description."""
+    if isinstance(plots, dict):
+        if plots.get("name") == "ColumnDataSource" and plots.get("attributes", {}).get("name") == name:
+            return dict(plots["attributes"]["data"]["entries"])
+        plots = list(plots.values())
+    found = (source_of(one, name) for one in plots) if isinstance(plots, list) else ()
+    return next((one for one in found if one is not None), None)
 
 
 def test_the_page_holds_every_number_and_escapes_every_name():
     page = render(FIGURE, [Grid("Verdict", ("claim", "ours"), [["x > y", "1"]])])
-    left, right = numbers_of(page)
-    assert left["lines"][0] == {"name": "a < b", "x": X.tolist(), "y": (X**2).tolist(), "low": None, "high": None}
-    assert left["lines"][1]["high"] == (2 * X).tolist()
-    assert right["lines"][0]["y"] == [1.0, None]
+    plots = plots_of(page)
+    assert source_of(plots, "panel0-0")["y"] == (X**2).tolist()
+    assert source_of(plots, "panel0-1")["high"] == (2 * X).tolist()
+    assert source_of(plots, "panel1-0")["y"] == [1.0]  # the other is no number
     assert "<script>alert" not in render(FIGURE._replace(title="<script>alert(1)</script>"))
     evil = FIGURE._replace(panels=[Panel("", "x", "y", [Line("</script><script>alert(1)", [0], [1])])])
     assert "</script><script>alert" not in render(evil)
@@ -43,32 +53,26 @@ def test_the_page_holds_every_number_and_escapes_every_name():
 
 def test_the_page_needs_no_network():
     page = render(FIGURE)
-    assert "http" not in re.sub(r'http-equiv="[^"]*"', "", page)
-    assert "default-src 'none'" in page
+    assert "default-src 'none'" in page and "unsafe-eval" not in page
+    assert not re.search(r'(src|href)="', re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
 
 
 def test_dots_have_whiskers_and_lines_have_bands():
-    figure = checked(FIGURE)
-    svg = panel_svg("p", figure.panels[0])
-    assert svg.count("<circle") == 3 + 1  # three measurements and their mark in the legend
-    assert svg.count("<polyline") == 1
+    plot = panel_plot("p", checked(FIGURE).panels[0])
+    assert [layer.__class__.__name__ for layer in plot.center].count("Whisker") == 1
     band = checked(Figure("", "", [Panel("", "x", "y", [Line("a", X, X, low=X, high=2 * X)])])).panels[0]
-    assert panel_svg("p", band).count("<polygon") == 1
+    assert [one.glyph.__class__.__name__ for one in panel_plot("p", band).renderers] == ["VArea", "Line", "Scatter"]
 
 
 def test_what_a_logarithm_cannot_show_is_left_out():
-    panel = checked(Figure("", "", [Panel("", "x", "y", [Line("a", [1, 2, 3], [0.0, 1.0, -1.0])], log_y=True)])).panels[
-        0
-    ]
+    lines = [Line("a", [1, 2, 3], [0.0, 1.0, -1.0])]
+    panel = checked(Figure("", "", [Panel("", "x", "y", lines, log_y=True)])).panels[0]
     assert shown(panel.lines[0], panel).tolist() == [False, True, False]
-    assert "nan" not in panel_svg("p", panel)
 
 
-def test_both_drawers_share_their_scales():
-    panel = checked(FIGURE).panels[0]
-    one, other = scales(panel, (0.0, 1.0), (0.0, 1.0)), scales(panel, (5.0, 9.0), (3.0, 2.0))
-    assert [(axis.low, axis.high, axis.log) for axis in one] == [(axis.low, axis.high, axis.log) for axis in other]
-    assert one[1].low < 0.5 and one[1].high > 1e4  # whiskers count
+def test_whiskers_count_for_the_scale():
+    _, (low, high) = scales(checked(FIGURE).panels[0])
+    assert low < 0.5 and high > 1e4
 
 
 def test_a_png_is_drawn_where_matplotlib_is(tmp_path):
@@ -92,9 +96,8 @@ def test_a_mistake_in_a_figure_names_the_line(line, said):
 
 
 def test_dots_are_hollow_once_all_colours_are_used():
-    """Two series of one colour must not look alike, in the picture and in its legend."""
+    """Two series of one colour must not look alike."""
     many = [Line(f"series {k}", [float(k)], [1.0 + k], kind="dots", style=k) for k in range(len(COLOURS) + 1)]
-    drawn = str(panel_svg("many", checked(Figure("", "", [Panel("", "x", "y", many)])).panels[0]))
-    first = f'fill="{COLOURS[0]}"'
-    assert drawn.count(first) == 2 and drawn.count('fill="none"') >= 2
-    assert f'fill="none" stroke="{COLOURS[0]}"' in drawn
+    plot = panel_plot("many", checked(Figure("", "", [Panel("", "x", "y", many)])).panels[0])
+    first, last = plot.renderers[0].glyph, plot.renderers[-1].glyph
+    assert first.line_color == last.line_color and first.fill_color != last.fill_color

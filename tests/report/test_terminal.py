@@ -48,6 +48,13 @@ def test_a_table_that_fits_is_one_table_with_room_between_its_columns():
     assert shown(grid(["name", "head"], [["a", "1"]])).splitlines()[2].rstrip() == " a         1"
 
 
+def test_a_usual_comparison_is_one_table_at_80_columns(tmp_path):
+    usual = ("local", "fed_avg", "fed_prox", "ftfa", "rtfa", "ditto", "pfedme", "scaffold", "dynamic_lambda")
+    fake_run(tmp_path, task="regression", methods=usual, seeds=3, new=3)
+    text = shown(comparison(read_record(tmp_path))).partition("tuning trials")[0]
+    assert text.count("method") == 1 and "sent" in text and "dynamic_lamb" in text
+
+
 def test_digits_end_where_the_interval_or_the_reader_does():
     around = lambda mean, half: Interval(mean, mean - half, mean + half, half)
     assert plus_minus(around(340.440886, 0.000018)) == "340.44 ± 0.00"

@@ -7,7 +7,7 @@ import pytest
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.methods import CATALOG
 from apiece.reproduce.repeat import repeated
-from apiece.testing.case import Chosen
+from apiece.testing.clients import Chosen
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from apiece.errors import UserError
-from apiece.theory import printed
+from apiece.theory import asymptotics, printed
 from apiece.theory.asymptotics import (
     IDENTITY,
     Spectrum,
@@ -260,3 +260,15 @@ def test_fine_tuning_pays_exactly_below_its_noise(gamma, r):
 def test_an_assumption_that_fails_is_named(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+def test_risks_of_kinds_are_means_of_each_kinds_own():
+    spread = asymptotics.Spectrum.of([0.5, 2.0], [0.5, 0.5])
+    kinds = [asymptotics.Kind(0.25, 2.0, 1.0, 1.0, 1.5), asymptotics.Kind(0.75, 4.0, 2.0, 0.5, 2.5, spread)]
+    found = asymptotics.risks_of_kinds(kinds, 0.5)
+    each = [asymptotics.risks(kind.gamma, 0.5, *kind[2:]) for kind in kinds]
+    for name, risk in found.items():
+        mean = 0.25 * each[0][name].total + 0.75 * each[1][name].total
+        assert risk.total == pytest.approx(mean), name
+    with pytest.raises(UserError, match="sum to 1"):
+        asymptotics.risks_of_kinds([kinds[0]], 0.5)

@@ -302,3 +302,13 @@ def test_the_error_of_equal_curvatures_is_what_a_simulation_finds_and_least_wher
     v = rho**2 / (mu**2 * n)
     assert at == pytest.approx(v / m + (1 - 1 / m) * v * radius**2 / (radius**2 + (1 - 1 / m) * v))
     assert (clup.error_if_alike(best * np.array([0.8, 1.2]), mu, rho**2, n, m * n, radius) > at).all()
+
+
+@pytest.mark.parametrize("lam", [0.02, 0.5, 10.0])
+def test_the_steps_for_noisy_gradients_are_the_fewest_that_theorem_3_allows(lam):
+    L, mu = 1.0, 0.1
+    gamma, lr, steps = theory_steps(lam, L, mu, noisy=True)
+    assert lr == pytest.approx(clup.noise_ball(lam, L, mu, 1.0, 10, 5)[0])
+    enough = lambda count: (2 + 64 * (lam / mu) ** 2) * (1 - lr * (lam + mu)) ** count <= 1 / 16
+    assert enough(steps) and not enough(steps - 1)
+    assert clup.steps_suffice(lam, L, mu, gamma, lr, steps)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from apiece.errors import UserError
+from apiece.theory import ffgg
 from apiece.theory.ffgg import (
     byzantine_rate,
     byzantine_share,
@@ -152,3 +153,23 @@ def test_a_larger_share_of_forgers_makes_smaller_steps_and_slower_progress():
 def test_an_assumption_that_fails_is_named(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+def test_a_map_in_front_makes_a_loss_steeper_by_its_square():
+    """min_w of phi + psi(A theta + B w - y) for quadratics: never above L_phi + L_psi |A|^2, and reached without B."""
+    rng = np.random.default_rng(0)
+    a, root = rng.standard_normal((4, 6, 3)), rng.standard_normal((4, 3, 3))
+    phi = root @ np.swapaxes(root, -1, -2)
+    steepest = np.linalg.eigvalsh(phi)[:, -1]
+    bound = ffgg.composed_smoothness(steepest, 1.0, a)
+    for b in (rng.standard_normal((4, 6, 2)), np.zeros((4, 6, 1))):
+        assert (ffgg.quadratic_smoothness(a, b, phi).exact <= bound + 1e-9).all()
+    alone = ffgg.quadratic_smoothness(a, np.zeros((4, 6, 1)), 0 * phi).exact
+    np.testing.assert_allclose(alone, ffgg.composed_smoothness(0.0, 1.0, a))
+
+
+def test_coupled_clients_are_as_monotone_as_example_2_says():
+    """f = mu/2 theta^2 + c theta w + w^2/2: w* = -c theta, C1 = C2 = c, and F' = mu - c^2."""
+    assert ffgg.coupled_convexity(2.0, 0.7, 0.7) == pytest.approx(2 - 0.49)
+    with pytest.raises(UserError, match="too strongly"):
+        ffgg.coupled_convexity(1.0, 0.8, 0.8)

@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
-from apiece.cli import data, runs, theory, use
+from apiece.cli import data, deploy, runs, site, theory, use
+from apiece.cli.advise import advise
 from apiece.cli.reproduce import reproduce
+from apiece.cli.tune import tune
 
 app = typer.Typer(
     help="Personalized federated learning: a model apiece.",
@@ -33,11 +35,13 @@ def _apiece(
     """Before every command: what holds for all of them."""
 
 
-for command in (runs.compare, runs.run, runs.resume, runs.report, use.predict, use.onboard, use.export,
+for command in (advise, runs.compare, tune, runs.run, runs.resume, runs.report, use.predict, use.onboard, use.export,
                 runs.spec, runs.methods, runs.models, reproduce):  # fmt: skip
     app.command()(command)
 app.add_typer(data.app, name="data")
 app.add_typer(theory.app, name="theory")
+app.add_typer(deploy.app, name="deploy")
+app.add_typer(site.app, name="site")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ def reproduce(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a published experiment and judge its claims: published, ours, holds? Real data: see APIECE_DATA."""
+    """Run a published experiment and judge its claims: published, ours, verdict. Real data: see APIECE_DATA."""
     with plain_errors():
         from apiece import reproduce as published
         from apiece.files import find_free_path, make_folder
@@ -63,9 +63,10 @@ def _verdict(found: dict[str, Any]) -> Any:
     from apiece import reproduce as published
     from apiece.report import terminal as show
 
-    claims = [published.Claim(**claim) for claim in found["claims"]]
-    held = sum(claim.holds for claim in claims)
-    notes = [f"{held} of {len(claims)} hold; {found['seconds']:.0f} s" + (" (quick)." if found["quick"] else ".")]
+    claims = [published.claim_of(claim) for claim in found["claims"]]
+    count = ", ".join(f"{many} {verdict}" for verdict, many in published.counted(found["claims"]).items())
+    notes = [f"Of {len(claims)} claims: {count}; {found['seconds']:.0f} s" + (" (quick)." if found["quick"] else ".")]
+    notes.append("[could see]: the least effect that the run would tell from none in four of five cases.")
     notes.append("(theory): a proved formula, corrected where misprinted; (reference): an independent computation;")
     notes.append("(here): a claim that goes beyond the paper; all others are the paper's.")
     return show.verdicts(published.HEADS, [published.cells(claim) for claim in claims], [*notes, *found["notes"]])

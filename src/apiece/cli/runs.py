@@ -46,6 +46,7 @@ from apiece.cli.flags import (
     with_settings,
 )
 from apiece.cli.terminal import Json, err, plain_errors, progress, ready, show_result
+from apiece.cli.tune import join_folder
 from apiece.errors import UserError
 
 
@@ -154,7 +155,10 @@ def resume(
     with plain_errors(), _resumable(folder):
         from apiece import experiment
         from apiece.experiment.build import MissingData
+        from apiece.experiment.tuning import is_tuning
 
+        if is_tuning(folder) and rounds is None:
+            return join_folder(folder, json)
         ready()
         try:
             with progress() as watch:
@@ -167,13 +171,27 @@ def resume(
             _finish(found, json)
 
 
-def report(folder: Annotated[Path, typer.Argument(help="A finished run folder.")], json: Json = False) -> None:
-    """Write report.html of a finished run again."""
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="A finished run folder; several stand side by side.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page; default: report.html in the folder.")
+    ] = None,
+    png: Annotated[bool, typer.Option("--png", help="Also every picture as a PNG, in RUN/figures.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Also every picture as an SVG, in RUN/figures.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the page of a finished run again, or one page about several."""
     with plain_errors():
-        from apiece.report import write_report
+        from apiece.report import write_pictures, write_report, write_runs
 
-        page = write_report(folder)
-        show_result({"report": str(page)}, json, f"wrote {page}")
+        if len(folders) > 1:
+            page = write_runs(folders, out or Path("runs.html"))
+        else:
+            page = write_report(folders[0], out)
+        kinds = [kind for kind, asked in (("png", png), ("svg", svg)) if asked]
+        drawn = [str(file) for folder in folders for kind in kinds for file in write_pictures(folder, kind)]
+        said = "".join(f"\nwrote {file}" for file in drawn)
+        show_result({"report": str(page), "pictures": drawn}, json, f"wrote {page}{said}")
 
 
 def spec() -> None:
@@ -236,7 +254,7 @@ def _show(folder: Path, record: Any, as_json: bool) -> None:
 
     write_report(folder)
     show_result(record.plain(), as_json, show.comparison(record))
-    err.print(f"[dim]wrote[/] {escape(str(folder))}/  [dim](report.html, record.json, clients.parquet, ...)[/]")
+    err.print(f"[dim]wrote[/] {escape(str(folder))}/report.html  [dim](and record.json, clients.parquet, ...)[/]")
     err.print(f"[dim]use its models:[/] apiece predict {escape(str(folder))} CLIENT new.csv", soft_wrap=True)
 
 

@@ -141,14 +141,18 @@ def _smallest(count_at_most: Callable[[np.float32], int], k: int) -> float:
     low, high = -largest, largest
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if count_at_most(_float(middle)) >= k else (middle + 1, high)
-    return float(_float(low))
+        low, high = (low, middle) if count_at_most(float_at(middle)) >= k else (middle + 1, high)
+    return float(float_at(low))
 
 
-def _float(place: int) -> np.float32:
-    """The float32 at a place in their order: the bits of a positive one count up, of a negative one down."""
-    size = np.uint32(abs(place)).view(np.float32)
-    return size if place >= 0 else -size
+def float_at(place: Any) -> Any:
+    """The float32 at a place in their order: the bits of a positive one count up, of a negative one down.
+
+    >>> float_at(np.array([0, 1065353216, -1065353216])).tolist()
+    [0.0, 1.0, -1.0]
+    """
+    size = np.abs(place).astype(np.uint32).view(np.float32)
+    return np.where(np.asarray(place) >= 0, size, -size)[()]
 
 
 def _of_each(function: Callable, *values: Any) -> Any:

@@ -70,7 +70,7 @@ def scale_warnings(federation: Federation, then: str = "training may crawl or di
     if federation.task == "custom" or _scaled_before(federation) or federation.train.x.dtype.kind != "f":
         return []
     mean, spread, bits = _measured(federation)
-    far = _far(mean, spread) & ~bits
+    far = is_far(mean, spread) & ~bits
     return [f"{_told(federation, mean, spread, far)}; {then}"] if far.any() else []
 
 
@@ -78,7 +78,7 @@ def _features(federation: Federation, wanted: bool | None) -> tuple[Scaling, str
     if federation.train.x.dtype.kind != "f" or _scaled_before(federation):
         return None
     mean, spread, bits = _measured(federation)
-    far = _far(mean, spread) & ~bits
+    far = is_far(mean, spread) & ~bits
     if not (far.any() or wanted) or bits.all():
         return None
     moved = "given mean 0 and spread 1 over all training examples"
@@ -106,12 +106,17 @@ def _targets(federation: Federation, wanted: bool | None) -> tuple[float, float]
     means, spreads = statistics.mean_and_spread(statistics.ask_rows(y, federation.train.offsets))
     mean = means.mean()  # one number for all, where a target has several
     spread = np.sqrt((np.square(spreads) + np.square(means - mean)).mean())
-    if not wanted and not _far(mean, spread):
+    if not wanted and not is_far(mean, spread):
         return None
     return float(mean), float(spread) if spread > 0 else 1.0
 
 
-def _far(mean: Any, spread: Any) -> Any:
+def is_far(mean: Any, spread: Any) -> Any:
+    """Whether numbers of this mean and spread are far from unit scale.
+
+    >>> bool(is_far(70.0, 8.0)), bool(is_far(0.1, 1.2))
+    (True, False)
+    """
     return (np.maximum(np.abs(mean), spread) > FAR) | ((spread > 0) & (spread < 1 / FAR))
 
 

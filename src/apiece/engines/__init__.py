@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from apiece.engines.simulation.multihost import join
     from apiece.engines.simulation.vectorized import Vectorized
     from apiece.engines.world.arrivals import Delays, Recorded, Speeds
-    from apiece.engines.world.cohort import Availability, Participation
+    from apiece.engines.world.cohort import Availability, Participation, take_turns
     from apiece.engines.world.faults import Faults
     from apiece.engines.world.pace import Pace
 
@@ -27,6 +27,7 @@ _HOME = {
     "Remote": "remote.engine",
     "Participation": "world.cohort",
     "Availability": "world.cohort",
+    "take_turns": "world.cohort",
     "Faults": "world.faults",
     "Pace": "world.pace",
     "Speeds": "world.arrivals",
@@ -35,8 +36,8 @@ _HOME = {
     "join": "simulation.multihost",
 }
 
-__all__ = ["Engine", "RunState", "Vectorized", "Asynchronous", "Remote", "Participation", "Availability", "Faults",
-           "Pace", "Speeds", "Delays", "Recorded", "join"]  # fmt: skip
+__all__ = ["Engine", "RunState", "Vectorized", "Asynchronous", "Remote", "Participation", "Availability",
+           "take_turns", "Faults", "Pace", "Speeds", "Delays", "Recorded", "join"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

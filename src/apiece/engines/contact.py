@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -47,12 +48,14 @@ class Visit(NamedTuple):
     """What a visit leaves at the client, and what it sends.
 
     `after` is the client's state once its reply counted, `kept` what it keeps if it does not (where the method says
-    so; else nothing: the client is then as it was before).
+    so; else nothing: the client is then as it was before). `sound`: whether the reply is all numbers, where a
+    simulation asks.
     """
 
     after: Client
     kept: Client
     reply: Reply
+    sound: Tree = ()
 
 
 def mix_rows(i: int, count: int) -> np.ndarray:
@@ -89,6 +92,33 @@ def visit(
     before = lax.cond(known, lambda: client, lambda: method.enroll(params, message, data, enroll_key))
     after, reply = method.local(before, message, data, work_key)
     return Visit(after, () if method.keep is None else method.keep(before, after), reply)
+
+
+def is_finite(reply: Reply) -> Any:
+    """Whether a reply is all numbers: one that is not does not count, and leaves its client as it was before.
+
+    >>> bool(is_finite({"w": np.ones(2), "visits": np.int32(3)})), bool(is_finite(np.array([1.0, np.nan])))
+    (True, False)
+    """
+    found = jnp.bool_(True)
+    for leaf in jax.tree.leaves(reply):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            found &= jnp.isfinite(leaf).all()
+    return found
+
+
+def weigh_sound(weight: Any, sound: Any) -> tuple[Any, Any]:
+    """(weights without the replies that are not finite, how many these are), of stacked replies.
+
+    Where none is finite they stay: then no client is to blame, and a method that diverges is seen to.
+
+    >>> [part.tolist() for part in weigh_sound(jnp.array([2.0, 1.0, 0.0]), jnp.array([True, False, False]))]
+    [[2.0, 0.0, 0.0], 1]
+    """
+    heard = jnp.where(sound, weight, 0)
+    some = (heard > 0).any()
+    refused = jnp.where(some, ((weight > 0) & ~sound).sum(dtype=jnp.int32), 0)
+    return jnp.where(some, heard, weight), refused
 
 
 def settle(method: Method, counted: Tree, known: Tree, client: Client, work: Visit) -> tuple[Client, Tree]:
@@ -129,20 +159,21 @@ def model_in_use(
     return method.personal(client, message, data, personal_key)
 
 
-def reply_shapes(method: Method, params: Params, example: tuple[Tree, Tree], capacity: int) -> Reply:
-    """The shapes of one client's reply; `example` is (x, y) of a row or more, for shapes.
+def visit_shapes(method: Method, params: Params, example: tuple[Tree, Tree], capacity: int) -> tuple[Client, Reply]:
+    """The shapes of one client's state and of its reply; `example` is (x, y) of a row or more, for shapes.
 
     >>> import jax.numpy as jnp
     >>> from apiece.methods import ffgg
     >>> params, loss = {"w": jnp.zeros(3), "out": jnp.zeros(2)}, lambda p, batch, key: p["w"].sum() * p["out"].sum()
-    >>> reply_shapes(ffgg(loss, private="out"), params, (jnp.zeros((1, 2)), jnp.zeros(1)), 5)["w"].shape
+    >>> visit_shapes(ffgg(loss, private="out"), params, (jnp.zeros((1, 2)), jnp.zeros(1)), 5)[1]["w"].shape
     (3,)
     """
 
-    def made(params: Params, x: Tree, y: Tree, key: Tree) -> Reply:
+    def made(params: Params, x: Tree, y: Tree, key: Tree) -> tuple[Client, Reply]:
         data = Data(x, y, 0, 1, capacity)
         message = method.message(method.init(params, key), 0)
-        return method.local(method.enroll(params, message, data, key), message, data, key)[1]
+        client = method.enroll(params, message, data, key)
+        return client, method.local(client, message, data, key)[1]
 
     return _shapes_of(made, params, example)
 

@@ -20,13 +20,14 @@ SMALL = 64  # numbers of an array that is computed to find out which branch is t
 
 
 class Costs(NamedTuple):
-    """Per visit of one client: bytes down and up, gradient evaluations; what a client keeps; and the final use."""
+    """Per visit of one client: bytes down and up, gradient evaluations; what it keeps; the final use; enrolling."""
 
     bytes_down: int
     bytes_up: int
     bytes_kept: int
     gradients: float
     gradients_personal: float
+    gradients_enroll: float = 0
 
 
 def costs(method: Method, params: Params, example: tuple, size: int) -> Costs:
@@ -40,7 +41,7 @@ def costs(method: Method, params: Params, example: tuple, size: int) -> Costs:
     >>> from apiece.methods import ditto
     >>> loss = lambda w, batch, key: (w * batch.weight).sum()
     >>> costs(ditto(loss, steps=5), jnp.zeros(()), (jnp.zeros((1, 2)), jnp.zeros(1)), size=40)
-    Costs(bytes_down=4, bytes_up=4, bytes_kept=4, gradients=10, gradients_personal=0)
+    Costs(bytes_down=4, bytes_up=4, bytes_kept=4, gradients=10, gradients_personal=0, gradients_enroll=0)
     """
     return _costs(lambda hyper, round: method, {}, params, example, size)
 
@@ -68,12 +69,16 @@ def _costs(
     personal = lambda hyper, client, message, x, y, key, round: build(hyper, round).personal(
         client, message, data(x, y), key
     )
+    enroll = lambda hyper, params, message, x, y, key, round: build(hyper, round).enroll(
+        params, message, data(x, y), key
+    )
     message, client = jax.eval_shape(arrive, hyper, params, x, y)
     keeps = () if build(hyper, 0).forgets else client
     working, (_, reply) = jax.make_jaxpr(local, return_shape=True)(hyper, client, message, x, y, key, round)
     using = jax.make_jaxpr(personal)(hyper, client, message, x, y, key, round)
+    entering = jax.make_jaxpr(enroll)(hyper, params, message, x, y, key, round)
     down, up, kept = (tree.size_in_bytes(each) for each in (message, reply, keeps))
-    return Costs(down, up, kept, *(_counted(program, sure) for program in (working, using)))
+    return Costs(down, up, kept, *(_counted(program, sure) for program in (working, using, entering)))
 
 
 def _counted(program: Any, sure: bool) -> float:
@@ -96,7 +101,7 @@ def visit_costs(
         # A number of steps, or a way to go, may be made from the options: then it is known for their values alone; or
         # from the round: then that of the first one stands for all.
         for name, made in (("any", lambda none, round: build(hyper, round)), ("first", lambda *none: build(hyper, 0))):
-            if not math.isnan(found.gradients + found.gradients_personal):
+            if not math.isnan(found.gradients + found.gradients_personal + found.gradients_enroll):
                 break
             values = (size, name, *sorted(hyper.items()))
             found = _found(known, values, made, {}, params, example, size)

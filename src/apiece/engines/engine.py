@@ -136,11 +136,17 @@ class Engine(abc.ABC):
             "bytes_up": int(visits.sum()) * one.bytes_up,
             "bytes_final": self.population * one.bytes_down,
             "bytes_kept_per_client": one.bytes_kept,
-            "gradients": sum(int(visits[sizes == size].sum()) * c.gradients for size, c in per.items()),
+            "gradients": sum(self._gradients(run, visits[sizes == size], c) for size, c in per.items()),
             "gradients_personal": sum(int((sizes == size).sum()) * c.gradients_personal for size, c in per.items()),
             **({"refused": run.refused} if run.refused else {}),
             **(rejections(run.server) if guard_of(run.server) is not None else {}),
         }
+
+    def _gradients(self, run: RunState, visits: np.ndarray, one: Costs) -> float:
+        """Of clients that cost the same: their visits, and their enrolling: once or, where they forget, each time."""
+        again = getattr(self, "stateless", False) or self.build(run.hyper, run.round).forgets
+        enrolled = visits if again else np.minimum(visits, 1)
+        return int(visits.sum()) * one.gradients + int(enrolled.sum()) * one.gradients_enroll
 
     def visit_costs(self, run: RunState) -> dict[int, Costs]:
         """What a visit costs, by client size; traced once for all options where it does not depend on them."""

@@ -16,6 +16,7 @@ from apiece.experiment.variant import Variant
 from apiece.methods import CATALOG
 
 ALONE = ("local", "local_ridge")
+Trials = Mapping[str, Mapping[int, Outcome]]  # of each name, the outcome of every seed
 
 
 class Baseline(NamedTuple):
@@ -39,9 +40,7 @@ def alone_among(rows: Mapping[str, Variant]) -> list[str]:
     return [name for name, row in rows.items() if is_alone(row)]
 
 
-def choose_baseline(
-    place: Arena, trials: Mapping[str, Mapping[int, Outcome]], alone: list[str], constants: Mapping[str, Outcome]
-) -> Baseline | None:
+def choose_baseline(place: Arena, trials: Trials, alone: list[str], constants: Trials) -> Baseline | None:
     """Of those who train alone and the constants, the best on all validation examples; None where nobody trains alone.
 
     Of equals the first, so that training alone is preferred to a constant.
@@ -51,7 +50,8 @@ def choose_baseline(
         return None
     seeds = list(trials[here[0]])
     every: dict[str, Mapping[int, Outcome]] = {name: trials[name] for name in here}
-    every |= {name: dict.fromkeys(seeds, one) for name, one in constants.items() if name not in every}
+    spread = lambda found: {seed: found.get(seed, next(iter(found.values()))) for seed in seeds}  # of few, the first
+    every |= {name: spread(found) for name, found in constants.items() if name not in every}
     scores = {name: _mean(place, by_seed) for name, by_seed in every.items()}
     sign = -1 if place.criterion.higher else 1
     name = min(scores, key=lambda name: (np.isnan(scores[name]), sign * scores[name]))

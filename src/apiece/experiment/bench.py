@@ -1,5 +1,6 @@
 """A method on a federation, ready to be tried: its engines are made when first needed, and their programs kept."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.fits import check_memory
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve, Tick, spent, train, train_together
+from apiece.experiment.train import Curve, Enough, Tick, spent, train, train_together
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Method
@@ -134,11 +135,13 @@ class Bench:
         *,
         done: int = 0,
         tick: Tick = lambda rounds: None,
+        enough: Sequence[Enough] = (),
+        width: int | None = None,
     ) -> Iterator[tuple[int, Engine, RunState, Curve, float]]:
         """(which, engine, run, curve, seconds) of every trial (options, seed) but the first `done`, in any order.
 
-        Those of one seed that differ in traced options are done in one program, several at a time, where that is
-        faster (`engines.simulation.together`).
+        Those of one seed that differ in traced options are done in one program, `width` at a time: by default as many
+        as is fastest (`engines.simulation.together`). `enough`: of each, when it is given up.
         """
         plan = plan or self.plan
         alike: dict[tuple[int, int], tuple[Engine, int, list]] = {}
@@ -147,25 +150,51 @@ class Bench:
             alike.setdefault((id(engine), seed), (engine, seed, []))[2].append((which, hyper))
         for engine, seed, members in alike.values():
             start = engine.start(self.place.model.init, seed, members[0][1])
-            width = runs_at_once(engine, start, len(members), plan.rounds * len(trials))
-            for first in range(0, len(members), width):
-                some = members[first : first + width]
+            at_once = width or runs_at_once(engine, start, len(members), plan.rounds * len(trials))
+            for first in range(0, len(members), at_once):
+                some = members[first : first + at_once]
                 new = [which >= done for which, _ in some]
                 if not any(new):
                     continue
                 # All of a program's runs are done again, so that those that count are in the same company as before.
                 hypers = [hyper for _, hyper in some]
-                found = self._trained(engine, hypers, seed, plan, width, tick=tick, ticks=new)
+                tired = [enough[which] if enough else None for which, _ in some]
+                found = self._trained(engine, hypers, seed, plan, at_once, tick=tick, ticks=new, enough=tired)
                 for (which, _), is_new, result in zip(some, new, found, strict=True):
                     if is_new:
                         yield which, engine, *result
 
     def _trained(
-        self, engine: Engine, hypers: list, seed: int, plan: TrainSpec, width: int, *, tick: Tick, ticks: list[bool]
+        self,
+        engine: Engine,
+        hypers: list,
+        seed: int,
+        plan: TrainSpec,
+        width: int,
+        *,
+        tick: Tick,
+        ticks: list[bool],
+        enough: list[Enough],
     ) -> list[tuple[RunState, Curve, float]]:
         if width > 1 and isinstance(engine, Vectorized) and plan.stop is None and not plan.until_rest:
-            return train_together(engine, self.place, hypers, seed, plan, width, tick=tick, ticks=ticks)
-        return [train(engine, self.place, hyper, seed, plan, tick=tick) for hyper in hypers]
+            return train_together(engine, self.place, hypers, seed, plan, width, tick=tick, ticks=ticks, enough=enough)
+        every = zip(hypers, enough, strict=True)
+        return [train(engine, self.place, hyper, seed, plan, tick=tick, enough=stop) for hyper, stop in every]
+
+    def width(self, options: Mapping[str, Any], seed: int, wanted: int, rounds: int) -> int:
+        """How many of the wanted settings that differ in traced options are best tried at a time; `rounds`: of all."""
+        engine, hyper = self.engine(options)
+        return runs_at_once(engine, engine.start(self.place.model.init, seed, hyper), wanted, rounds)
+
+    def gradients(self, options: Mapping[str, Any], seed: int, rounds: int, looks: int = 1) -> float:
+        """What a trial of a setting costs, in gradient evaluations of all clients together; NaN: only the run tells.
+
+        With each look at validation clients make the models that they use, which may take gradients, too.
+        """
+        engine, hyper = self.engine(options)
+        run = dataclasses.replace(engine.start(self.place.model.init, seed, hyper), round=rounds)
+        costs = engine.costs(run)
+        return costs["gradients"] + looks * costs["gradients_personal"]
 
     def trial(
         self,

@@ -35,10 +35,13 @@ from apiece.protocol import Cohort, Data, Method, Params, merge_replies
 from apiece.testing.same import check_like
 
 
-def check_spec(spec: Spec, federation: Federation | None = None) -> Arena:
-    """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written."""
+def check_spec(spec: Spec, federation: Federation | None = None, tested: bool = True) -> Arena:
+    """Everything a spec names (or with a federation at hand), made and fitted together, before anything is written.
+
+    `tested`: whether test examples will be looked at, so that there must be some.
+    """
     federation = federation_of(spec.data) if federation is None else with_new_clients(federation, spec.data)
-    if not federation.test.rows:
+    if tested and not federation.test.rows:
         raise UserError(f"{federation.name} has no test examples to compare methods on; give test a share")
     if not federation.validation.rows and spec.tune > 1:
         raise UserError(

@@ -52,7 +52,7 @@ def _open_claimed(path: Path) -> IO[bytes]:
             file = path.open("a+b", buffering=0)
         except OSError as error:
             raise UserError(f"'{path.parent}' cannot be written: {error.strerror or error}") from None
-        if not _lock(file):
+        if not lock_file(file):
             file.seek(0)
             who = file.read(20).decode("ascii", "replace").strip()
             file.close()
@@ -67,7 +67,7 @@ def _open_claimed(path: Path) -> IO[bytes]:
         file.close()
 
 
-def _lock(file: IO[bytes]) -> bool:
+def lock_file(file: IO[bytes]) -> bool:
     """Whether the file is ours now, until it is closed or this process ends; also where a system has no locks."""
     try:
         import fcntl

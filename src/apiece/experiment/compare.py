@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,20 @@ from apiece import files
 from apiece.data import SOURCES, Federation
 from apiece.engines.contact import model_shapes
 from apiece.errors import UserError
+from apiece.evaluate.hurt import Hurt
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, measure, tables
 from apiece.experiment.baseline import alone_among, choose_baseline
 from apiece.experiment.check import check_spec
 from apiece.experiment.claim import claim_folder, claim_new_folder
 from apiece.experiment.conclude import make_product, make_record
-from apiece.experiment.constant import judge_constants
+from apiece.experiment.constant import constants_beside
 from apiece.experiment.extend import TESTED, refuse_to_extend, reopen_run, seen_before
 from apiece.experiment.fits import LESS, out_of_memory
 from apiece.experiment.folder import RunFolder, read_record, write_record
 from apiece.experiment.measure import Trials, fallen_note
 from apiece.experiment.product import write_product
+from apiece.experiment.profile import client_profile, verdict_rows
 from apiece.experiment.progress import Progress, count_trials
 from apiece.experiment.record import (
     Record,
@@ -59,6 +62,18 @@ class Comparison:
     place: setup.Arena
     rows: dict[str, Variant]
     failed: dict[str, str]  # rows of one's own methods that are left out, and why
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the methods by their test score, best first, and where the page is."""
+        ranking, rows = self.record.ranking, []
+        for name in ranking.order:
+            found = self.record.methods[name].statistic("test", ranking.metric, "mean_weighted")
+            score = "diverged" if found is None else f"{found.mean:.4g} ± {found.half_width:.2g}"
+            chosen = " (chosen by validation)" if name == ranking.by_validation else ""
+            rows.append(f"<tr><th>{html.escape(name)}{chosen}</th><td>{score.replace(' ± nan', '')}</td></tr>")
+        head = f"<tr><th>method</th><th>test {html.escape(ranking.metric)}</th></tr>"
+        where = f"<p>The page: <code>apiece report {html.escape(str(self.folder))}</code></p>"
+        return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{where}"
 
     def personal(self, method: str, client_id: str, seed: int | None = None) -> Params:
         """The model of one client under a method, by the client's id; of the first seed, unless one is given."""
@@ -130,6 +145,9 @@ def resume(
     """
     out = Path(out)
     written, known = RunFolder(out).spec, RunFolder(out).fingerprint
+    if RunFolder(out).asked.exists():
+        raise UserError(f"'{out}' holds a tuning, not a run; go on with it: apiece tune --join {out}; or run what it "
+                        f"found: apiece compare --spec {written}")  # fmt: skip
     if not written.exists():
         raise UserError(f"'{out}' is not a run folder: it has no {written.name}")
     values = read_values(written)
@@ -208,12 +226,16 @@ def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
         if not run.product.exists():  # an older version finished it
             write_product(run.product, make_product(spec, place, finished))
         return Comparison(finished, out, trials, place, spec.rows, failed)
-    constants = judge_constants(place, next(iter(next(iter(trials.values())).values())).judged)
+    constants = constants_beside(place, next(iter(trials.values())))
     baseline = choose_baseline(place, trials, alone_among(spec.rows), constants)
     clients = tables.client_rows(place, trials, baseline)
     means = tables.means_of_clients(clients, place.criterion.metric)
     notes, tested = [*step_notes(steps), *notes], seen_before(out, spec.train.rounds)
-    found = make_record(spec, place, trials, tuning, notes, means, constants, baseline, steps, tested)
+    harms: dict[str, Hurt] = {}
+    found = make_record(spec, place, trials, tuning, notes, means, constants, baseline, steps, tested, harms)
+    judged = next(iter(next(iter(trials.values())).values())).judged
+    tables.write_table(run.profile, client_profile(place, judged, run, spec.rows, spec.seeds[0]))
+    tables.write_table(run.verdicts, verdict_rows(place, trials, run, harms))
     tables.write_table(run.rounds, tables.round_rows(trials))
     tables.write_table(run.clients, clients)
     write_product(run.product, make_product(spec, place, found))

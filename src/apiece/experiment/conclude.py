@@ -4,6 +4,7 @@ from typing import Any
 
 from apiece import files
 from apiece.data.unit_scale import scale_warnings
+from apiece.evaluate.hurt import Hurt
 from apiece.experiment import build as setup
 from apiece.experiment import environment, measure, ranking, tables, tune
 from apiece.experiment.baseline import Baseline
@@ -13,6 +14,7 @@ from apiece.experiment.converge import convergence_of
 from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import newcomers_over_seeds
+from apiece.experiment.partners import record_partners
 from apiece.experiment.product import Product, describe_product
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import (
@@ -21,6 +23,7 @@ from apiece.experiment.record import (
     ConstantRecord,
     Federated,
     MethodRecord,
+    Partners,
     Record,
     SeedRecord,
     StepSizes,
@@ -37,13 +40,14 @@ def make_record(
     tuning: dict[str, list[dict[str, Any]]],
     notes: list[str],
     clients: dict[str, tables.ClientMeans],
-    constants: dict[str, Outcome],
+    constants: dict[str, dict[int, Outcome]],
     baseline: Baseline | None,
     steps: StepSizes | None,
     tested: list[int],
+    harms: dict[str, Hurt] | None = None,
 ) -> Record:
-    """The record of finished trials; `tested`: after how many rounds their test was seen before."""
-    gains: dict[str, Any] = {} if baseline is None else measure.gains(place, trials, baseline)
+    """The record of finished trials; `tested`: after how many rounds their test was seen before; `harms` is filled."""
+    gains: dict[str, Any] = {} if baseline is None else measure.gains(place, trials, baseline, harms)
     plain, chooses = files.as_plain(written_spec(spec)), place.criterion.chosen_by
     best = {name: tune.best(tuning[name], *chooses) for name in trials}
     plans = {name: plan_of(spec.rows[name].method, spec.train) for name in trials}
@@ -71,6 +75,7 @@ def make_record(
             beside_local=ranking.count_beside_local(clients[name]),
             fallen=measure.fallen_clients(place, by_seed),
             convergence=rests[name],
+            partners=_partners(place, next(iter(by_seed.values()))),
         )
     federation = place.federation
     return Record(
@@ -102,9 +107,13 @@ def recommended(record: Record) -> str:
     return record.ranking.by_validation or record.ranking.order[0]
 
 
-def _constants(place: setup.Arena, found: dict[str, Outcome]) -> dict[str, ConstantRecord]:
+def _partners(place: setup.Arena, outcome: Outcome) -> Partners | None:
+    return record_partners(place.ids[: place.population].tolist(), outcome.curve[-1]) if outcome.curve else None
+
+
+def _constants(place: setup.Arena, found: dict[str, dict[int, Outcome]]) -> dict[str, ConstantRecord]:
     told = lambda name: about(name, place.federation.task)
-    summary = lambda outcome: measure.over_seeds([measure.metrics(place, outcome)])
+    summary = lambda by_seed: measure.over_seeds([measure.metrics(place, one) for one in by_seed.values()])
     return {name: ConstantRecord(about=told(name), summary=summary(one)) for name, one in found.items()}
 
 

@@ -4,7 +4,8 @@
 Both are made of training labels alone and judged as methods are; they cost nothing, and nobody recommends them.
 """
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -48,6 +49,23 @@ def judge_constants(place: Arena, judged: np.ndarray) -> dict[str, Outcome]:
 
     answers = {"constant": [pooled] * len(judged), "own_constant": [own(client) for client in judged]}
     return {name: Outcome(judged, _arrays(place, judged, found), [], {}) for name, found in answers.items()}
+
+
+def constants_beside(place: Arena, by_seed: Mapping[int, Outcome]) -> dict[str, dict[int, Outcome]]:
+    """The constants beside the trials of a method: on the rows of those who do not attack, as methods are judged.
+
+    Where nobody attacks, seeds do not change a constant, and there is one outcome for all of them.
+    """
+    first, some = next(iter(by_seed)), next(iter(by_seed.values()))
+    judged = judge_constants(place, some.judged)
+    lying = {seed: one.arrays["attackers"] for seed, one in by_seed.items() if "attackers" in one.arrays}
+    if not lying:
+        return {name: {first: one} for name, one in judged.items()}
+    told = lambda one, seed: {**one.arrays, "attackers": lying[seed]} if seed in lying else one.arrays
+    return {
+        name: {seed: dataclasses.replace(one, arrays=told(one, seed)) for seed in by_seed}
+        for name, one in judged.items()
+    }
 
 
 def _mean(targets: np.ndarray) -> np.ndarray:

@@ -70,7 +70,7 @@ def has_rested(curve: Curve) -> bool:
 
 
 def edges(tried: Sequence[Mapping[str, Any]], chosen: int) -> list[Edge]:
-    """The options whose chosen value is the lowest or the highest of those tried: a better one may lie beyond.
+    """The options whose chosen value is the lowest (but 0) or the highest of those tried: a better one may lie beyond.
 
     >>> edges([{"options": {"lr": lr}} for lr in (0.1, 1.0, 3.0)], chosen=2)
     [Edge(option='lr', value=3.0, end='highest')]
@@ -80,6 +80,8 @@ def edges(tried: Sequence[Mapping[str, Any]], chosen: int) -> list[Edge]:
         values = [one["options"][option] for one in tried]
         numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
         if not numbers or len(set(values)) < TRIED or min(values) < value < max(values):
+            continue
+        if value == min(values) == 0:  # nothing lies beyond it
             continue
         found.append(Edge(option=option, value=value, end="lowest" if value == min(values) else "highest"))
     return found

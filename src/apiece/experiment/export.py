@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from apiece.data.encoding import Encoding
 from apiece.errors import UserError
 from apiece.experiment.opened import OpenedRun
-from apiece.experiment.product import ArrayShape, Examples, ProductMethod, ProductModel, ScalingEntry, shapes_by_path
+from apiece.experiment.product import ArrayShape, Predictor, ProductMethod, shapes_by_path
 from apiece.experiment.record import Entry
 from apiece.files import arrays_by_path, as_plain, fill_folder, write_arrays, write_json
 from apiece.models import MODELS
@@ -30,32 +29,20 @@ class OnnxCard(Entry):
     """How many examples it takes at a time; null: any number."""
 
 
-class Card(Entry):
+class Card(Predictor):
     """What card.json holds: all that one client's model needs to predict, but for its arrays.
 
     >>> "encoding" in Card.model_fields
     True
     """
 
-    format: int
     client: str
     method: str
     seed: int
-    task: str
-    classes: list[str]
-    """The classes in the order of the outputs; empty if outputs are values."""
-    features: list[str]
-    encoding: Encoding | None
-    """First: how columns of a table become features."""
-    scaling: ScalingEntry | None
-    """Then: how features are scaled, and targets; null: they are not."""
-    examples: Examples
-    model: ProductModel
     made_by: ProductMethod
     arrays: dict[str, ArrayShape]
     """What model.safetensors holds, by name."""
     onnx: OnnxCard | None
-    packages: dict[str, str]
 
 
 def export_model(
@@ -80,22 +67,16 @@ def export_model(
     model = jax.tree.map(np.asarray, run.personal(client, method=chosen, seed=number))
     converted = _converted(run, model, chosen) if onnx else None
     product = run.product
+    shared = {name: getattr(product, name) for name in Predictor.model_fields if name != "format"}
     card = Card(
         format=FORMAT,
+        **shared,
         client=client,
         method=chosen,
         seed=number,
-        task=product.task,
-        classes=product.classes,
-        features=product.features,
-        encoding=product.encoding,
-        scaling=product.scaling,
-        examples=product.examples,
-        model=product.model,
         made_by=product.methods[chosen],
         arrays=shapes_by_path(model),
         onnx=None if converted is None else converted[1],
-        packages=product.packages,
     )
     named = {name.removeprefix("/"): leaf for name, leaf in arrays_by_path("", model).items()}
     with fill_folder(Path(out)) as temporary:

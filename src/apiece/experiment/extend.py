@@ -45,7 +45,7 @@ def reopen_run(out: Path, values: dict[str, Any], rounds: int) -> dict[str, Any]
     Its results go first: a kill in between leaves a run that `resume` finishes with the old number of rounds.
     """
     run, had = RunFolder(out), values["train"]["rounds"]
-    for path in (run.record, run.rounds, run.clients, run.page):
+    for path in (run.record, run.rounds, run.clients, run.profile, run.verdicts, run.page):
         path.unlink(missing_ok=True)
     known = files.read_json(run.fingerprint)
     files.write_json(run.fingerprint, {**known, TESTED: [*known.get(TESTED, []), had]})

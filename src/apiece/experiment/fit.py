@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apiece.client.schedule import ENDLESS
 from apiece.data import Federation
 from apiece.data.labels import check_newcomer
 from apiece.engines.engine import Engine, RunState
+from apiece.engines.simulation.division import on_host
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment import measure
@@ -20,6 +22,7 @@ from apiece.experiment.checkpoint import save_models
 from apiece.experiment.folder import RunFolder
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
+from apiece.experiment.partners import Partners, find_partners
 from apiece.experiment.product import describe_product, write_product
 from apiece.experiment.spec import Spec, make_spec
 from apiece.experiment.steps import shorten_steps
@@ -67,6 +70,23 @@ class Fit:
         said = np.asarray(self._predict(model, batch))
         return said if given is None or not given.of_targets else given.in_own_units(said)
 
+    def partners(self) -> Partners:
+        """Who learns from whom, of a method that says so: `of(client)`, `rows`, `groups`, `weights`, `bias`.
+
+        >>> from apiece.data import digits
+        >>> found = fit("all_for_all", federation=digits(clients=4), rounds=1, options={"clusters": [0, 1, 0, 1]})
+        >>> print(found.partners())
+        group 1, 2: 0, 2
+        group 2, 2: 1, 3
+        """
+        report = self.engine.build(self.run.hyper, self.run.round).report
+        told = {} if report is None else {name: on_host(value) for name, value in report(self.run.server).items()}
+        found = find_partners(self.place.ids[: self.place.population].tolist(), told)
+        if found is None:
+            name = CATALOG.name_of(self._bench.method)
+            raise UserError(f"method '{name}' does not say who learns from whom; 'all_for_all' does")
+        return found
+
     def onboard(self, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen: it enrolls with its own training data; the server is unchanged.
 
@@ -94,7 +114,7 @@ class Fit:
             raise UserError(f"advance by {rounds} rounds: at least one is needed")
         if plan.stop is not None:
             raise UserError("a run with early stopping ends at its best round, from which it cannot go on; fit it anew")
-        if plan.schedule != "constant":
+        if plan.schedule not in ENDLESS:
             raise UserError(f"the step sizes of this run were planned for {plan.rounds} rounds by the schedule "
                             f"'{plan.schedule}', and there is none for more; fit it anew with all rounds")  # fmt: skip
         longer = plan.model_copy(update={"rounds": self.run.round + rounds})
@@ -165,8 +185,8 @@ def fit(
     >>> result.onboard(np.zeros((4, 64), np.uint8), np.array([1, 2, 1, 2]))["b"].shape
     (10,)
     """
-    bench = open_bench(method, model, federation, rounds, [seed], objective, metrics, options or {}, how, standardize)
-    spec = _spec_of(model, rounds, [seed], objective, metrics, how)
+    spec = spec_of(model, rounds, [seed], objective, metrics, how)
+    bench = open_bench(method, federation, spec, options or {}, standardize)
     bench.check_memory()
     engine, hyper = bench.engine({})
     run, curve, seconds = train(engine, bench.place, hyper, seed, bench.plan, tick=watch)
@@ -175,29 +195,23 @@ def fit(
 
 def open_bench(
     method: str | Callable[..., Method],
-    model: Any,
     federation: Federation | None,
-    rounds: int | str,
-    seeds: list[int],
-    objective: Any,
-    metrics: Mapping[str, Any] | None,
+    spec: Spec,
     options: dict[str, Any],
-    how: dict[str, Any],
     standardize: bool | None = None,
     searched: Collection[str] = (),
 ) -> Bench:
-    """What `fit` and `sweep` work on, from what they are given; whatever is wrong with it is said here.
+    """What `fit` and `sweep` work on, from what they are given, as `spec_of` puts it; what is wrong with it is said.
 
     Step sizes that are not given, nor `searched`, and too long for the clients' curvature by default, are shortened.
     """
     if federation is not None and not isinstance(federation, Federation):
         raise UserError(f"fit needs a Federation, not {federation!r}; apiece.data.source(name) or load(path) makes one")
     federation = federation or setup.federation_of(make_spec({}).data)
-    spec = _spec_of(model, rounds, seeds, objective, metrics, how)
     made = setup.model_and_objective(spec.model, federation)
     place = setup.scaled_arena(federation, *made, metrics_of(spec.metrics), standardize)
     bench = Bench(place, method, options, spec.train)
-    shorter = shorten_steps(bench, {*options, *searched}, seeds[0])
+    shorter = shorten_steps(bench, {*options, *searched}, spec.seeds[0])
     if not shorter:
         return bench
     told = ", ".join(f"{name} = {value:g}" for name, value in shorter.items())
@@ -205,7 +219,7 @@ def open_bench(
     return Bench(place, method, {**options, **shorter}, spec.train, notes)
 
 
-def _spec_of(
+def spec_of(
     model: Any,
     rounds: int | str,
     seeds: list[int],

@@ -3,16 +3,15 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from apiece import tree
+from apiece.engines.contact import visit_shapes
 from apiece.errors import UserError
 from apiece.experiment.build import Arena
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.world import participation_of
 from apiece.machine import memory
-from apiece.protocol import Data, Method, Params, Tree
+from apiece.protocol import Method
 
 LESS = "take fewer clients at once (train.cohort) or a smaller model"
 SURELY_FITS = 16  # where everybody's model takes less than one part in so many of the memory nothing is traced
@@ -43,23 +42,14 @@ class Needs(NamedTuple):
 
 def needs_of(method: Method, place: Arena, train: TrainSpec) -> Needs:
     """What a method's rounds hold at once."""
-    params = jax.eval_shape(place.model.init, jax.random.key(0))
-    shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    x, y = jax.tree.map(shape, (place.x, place.y))
-    key, most = jax.random.key(0), int(place.sizes("train").max())
-
-    def visit(params: Params, x: Tree, y: Tree) -> tuple[Tree, Tree]:
-        data = Data(x, y, np.int32(0), np.int32(1), most)
-        message = method.message(method.init(params, key), jnp.int32(0))
-        client = method.enroll(params, message, data, key)
-        return client, method.local(client, message, data, key)[1]
-
+    key = jax.random.key(0)
+    params = jax.eval_shape(place.model.init, key)
     size = lambda found: int(tree.size_in_bytes(found))
     model, server = size(params), size(jax.eval_shape(lambda params: method.init(params, key), params))
     at_once = 1 if train.arrivals is not None else participation_of(train).places(place.population)
     if (at_once + 1) * model < memory() // SURELY_FITS:
         return Needs(model, server, 0, 0, at_once)
-    client, reply = jax.eval_shape(visit, params, x, y)
+    client, reply = visit_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
     return Needs(model, server, 0 if train.stateless else size(client), size(reply), at_once)
 
 

@@ -35,6 +35,11 @@ class RunFolder(NamedTuple):
         return self.path / "spec.toml"
 
     @property
+    def asked(self) -> Path:
+        """Of a tuning, which is no run: the spec that is tuned."""
+        return self.path / "asked.toml"
+
+    @property
     def record(self) -> Path:
         """What was found, all methods and seeds."""
         return self.path / "record.json"
@@ -48,6 +53,21 @@ class RunFolder(NamedTuple):
     def clients(self) -> Path:
         """A row per method, seed and client."""
         return self.path / "clients.parquet"
+
+    @property
+    def profile(self) -> Path:
+        """A row per client: its data, and who is like it. Runs of older versions have none."""
+        return self.path / "profile.parquet"
+
+    @property
+    def verdicts(self) -> Path:
+        """A row per method and client: what is believed of it. Runs of older versions have none."""
+        return self.path / "verdicts.parquet"
+
+    @property
+    def advice(self) -> Path:
+        """What was advised before the run, if it was asked for."""
+        return self.path / "advice.json"
 
     @property
     def page(self) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 from apiece.evaluate import (
     Interval,
     binary_metrics,
+    half_over_clients,
     hurt,
     interval,
     paired_interval,
@@ -15,6 +16,7 @@ from apiece.evaluate import (
     summarize,
     summarize_defined,
 )
+from apiece.evaluate.hurt import Hurt
 from apiece.experiment.baseline import Baseline, error_scale, loss_scale, points_per_unit, targets_of
 from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, finite
@@ -84,9 +86,12 @@ def fallen_note(method: str, clients: list[str]) -> list[str]:
     return [f"{method} diverged at {named}{more}: {they} the shared model, or the initial one, instead"]
 
 
-def gains(arena: Arena, trials: Trials, baseline: Baseline | None = None) -> dict[str, dict[str, Any]]:
+def gains(
+    arena: Arena, trials: Trials, baseline: Baseline | None = None, keep: dict[str, Hurt] | None = None
+) -> dict[str, dict[str, Any]]:
     """Per method, over all seeds: who is better off than with the baseline (default: `local`), and who is hurt.
 
+    `keep` is filled with what is believed of every client that does not always attack.
     The gain is in points of the criterion; who is hurt is judged example by example, by what the criterion says harms.
     """
     if baseline is None and "local" in trials:
@@ -111,11 +116,29 @@ def gains(arena: Arena, trials: Trials, baseline: Baseline | None = None) -> dic
             found[name] = {"diverged": True}
             continue
         harm = hurt(*_of_honest(error, alone, ends, counts, heard), scale=scale)
+        if keep is not None:
+            keep[name] = harm
         gained = [client_gains(arena, by_seed[s], baseline.trials[s])[old] for s in seeds]
-        means = [np.nanmean(gain[who]) for gain, who in zip(gained, counts, strict=True)]
+        gain = mean_gain(np.where(counts, np.stack(gained), np.nan))
         ids = arena.ids[judged][old][counts.any(axis=0)][harm.proved].tolist()
-        found[name] = harm.as_dict() | {"baseline": baseline.name, "gain": interval(np.array(means)), "named": ids}
+        found[name] = harm.as_dict() | {"baseline": baseline.name, "gain": gain, "named": ids}
     return found
+
+
+def mean_gain(gained: np.ndarray) -> Interval:
+    """The mean over clients of gains [seeds, clients], NaN where there is none; the interval is the wider of two.
+
+    Over seeds (the luck of training) and over clients (the luck of who is there, and of their few test examples), as
+    for the gap to the best: training that is steady would else be sure of a gain that other clients do not have.
+
+    >>> [round(number, 2) for number in mean_gain(np.array([[1.0, 3.0, 5.0], [1.0, 3.0, 5.0]]))]
+    [3.0, -1.97, 7.97, 4.97]
+    """
+    over_seeds = interval(np.nanmean(gained, axis=1))
+    there = np.isfinite(gained).any(axis=0)
+    each = np.nanmean(gained[:, there], axis=0)
+    half = float(np.maximum(over_seeds.half_width, half_over_clients(each, np.zeros_like(each), np.ones_like(each))))
+    return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, half)
 
 
 def client_gains(arena: Arena, outcome: Outcome, baseline: Outcome) -> np.ndarray:

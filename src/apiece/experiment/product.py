@@ -21,6 +21,7 @@ from apiece.experiment.build import Arena, tokens_of
 from apiece.experiment.environment import environment
 from apiece.experiment.record import Entry
 from apiece.experiment.spec import Spec
+from apiece.experiment.stages import Staged
 from apiece.experiment.variant import Variant
 from apiece.experiment.written import written_spec
 from apiece.files import as_plain, leaves_by_path, read_json, write_json
@@ -80,40 +81,45 @@ class ProductMethod(Entry):
     """"model": a client's model is parameters, and the model's own function predicts; "method": the method's does."""
 
 
-class Product(Entry):
-    """What models/product.json holds.
-
-    >>> "encoding" in Product.model_fields
-    True
-    """
+class Predictor(Entry):
+    """What models of one shape need to predict, but for their arrays: a run's product and a client's card have it."""
 
     format: int
     """Of this file; raised when a key goes or changes its meaning, not when one is added."""
-    name: str
-    """Of the federation."""
     task: str
     classes: list[str]
     """The classes in the order of a model's outputs; empty if outputs are values."""
     features: list[str]
     """The features in their order, if they have names."""
     encoding: Encoding | None
-    """How columns of a table become features; null: the data were no table."""
+    """First: how columns of a table become features; null: the data were no table."""
     scaling: ScalingEntry | None
-    """How features and targets are scaled after that; null: they are not."""
+    """Then: how features are scaled, and targets; null: they are not."""
     examples: Examples
+    model: ProductModel
+    packages: dict[str, str]
+    """The versions that wrote it."""
+
+
+class Product(Predictor):
+    """What models/product.json holds.
+
+    >>> "encoding" in Product.model_fields
+    True
+    """
+
+    name: str
+    """Of the federation."""
     clients: list[str]
     """Every client with a model of its own, in the order of the files' rows."""
     population: int
     """How many of them trained; the others were new."""
-    model: ProductModel
     methods: dict[str, ProductMethod]
     train: dict[str, Any]
     """How they were trained, as under [train] of a spec: what a newcomer's model needs."""
     seeds: list[int]
     recommended: str
     """The method whose models are used unless another is named: the one that validation chooses."""
-    packages: dict[str, str]
-    """The versions that wrote it."""
 
     def scaled(self) -> Scaling | None:
         """The scaling, as arrays."""
@@ -157,10 +163,12 @@ def describe_product(spec: Spec, place: Arena, options: Mapping[str, Mapping[str
 
 def _described(row: Variant, written: dict[str, Any], chosen: Mapping[str, Any], place: Arena) -> ProductMethod:
     """The row's table in the spec, with every option as it was chosen."""
-    table: dict[str, Any] = {key: written[key] for key in ("method", "stages", "fine_tune") if key in written}
     options = row.options | dict(chosen)
-    if "stages" not in table:
-        table |= as_plain(CATALOG.complete(row.method, options))
+    table = {"method": written["method"]} if "method" in written else {}
+    if isinstance(row.method, Staged):  # the stages' options are the whole method's
+        stage = lambda one: {key: one[key] for key in ("method", "rounds") if key in one}
+        table = {"stages": [stage(one) for one in written["stages"]], **({"fine_tune": {}} if row.method.tuned else {})}
+    table |= as_plain(CATALOG.complete(row.method, options))
     build, hyper = bind(row.method, place.objective.loss, options, None, place.population, place.model)
     own = build(hyper, 0).predict is not apply_model
     return ProductMethod(table=table, predicts="method" if own else "model")

@@ -131,7 +131,8 @@ class Harm(Entry):
     naive: Number
     naive_if_tied: Number
     gain: Doubted
-    """The mean over clients of the gain over the baseline, in points of what methods are ranked by."""
+    """The mean over clients of the gain over the baseline, in points of what methods are ranked by; the interval is the
+    wider of two, over seeds and over clients."""
     named: list[str] = []
     """The clients that are proved to be hurt."""
     so_far: bool = False
@@ -197,6 +198,18 @@ class Convergence(Entry):
         return self.state == "improving"
 
 
+class Partners(Entry):
+    """Who learns from whom at the end of the first seed's run, if the method says so: a row and a column a client."""
+
+    clients: list[str]
+    groups: list[int]
+    """Of each client, the group of those who learn from one another, directly or through others."""
+    weights: list[list[Number]]
+    """W: how much the column's gradient moves the row's model."""
+    bias: list[list[Number]]
+    """b: what the row's client loses at most with the column's optimum; null: not known."""
+
+
 class MethodRecord(Entry):
     """One method: what it ran with, every seed, and what the seeds say together."""
 
@@ -221,6 +234,8 @@ class MethodRecord(Entry):
     """Clients whose own model was no number after the run of some seed; they use the shared or the initial one."""
     convergence: Convergence | None = None
     """Whether it has come to rest; null in records of versions that did not ask."""
+    partners: Partners | None = None
+    """Who learns from whom; null: the method does not say, or there are more than 100 clients."""
 
     @property
     def improves(self) -> bool:

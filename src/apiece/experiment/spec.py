@@ -54,7 +54,12 @@ class Spec(SpecTable):
     def _complete(self) -> "Spec":
         if self.train.cohort is not None and self.train.probability is not None:
             raise UserError("train.cohort and train.probability exclude each other; give one")
-        rounds = [name for name in ("cohort", "probability", "availability") if getattr(self.train, name)]
+        beside = [name for name in ("probability", "availability") if getattr(self.train, name)]
+        if self.train.participation is not None and beside:
+            raise UserError(f"train.participation says who takes part, and so does train.{beside[0]}; give one")
+        rounds = [
+            name for name in ("cohort", "probability", "participation", "availability") if getattr(self.train, name)
+        ]
         faults = self.train.faults
         if faults is not None and (faults.dropout or faults.deadline or faults.quorum):
             rounds.append("faults")  # replies may be broken without rounds, too

@@ -211,6 +211,9 @@ class TrainSpec(SpecTable):
     """Clients that take part in a round; default: all."""
     probability: float | None = Key(None, gt=0, le=1, examples=[0.3])
     """Instead: the chance of each client to take part."""
+    participation: Any = Key(None, examples=["apiece.engines:take_turns"])
+    """Instead: who takes part by a function of one's own, "package.module:function" or "file.py:function", of (seed,
+    round, number of clients), which gives the numbers of clients; `cohort` is then the most that it names."""
     weights: Any = Key("examples", examples=["uniform"])
     """How much a reply counts: "examples", by the client's number of training examples; "uniform", all alike; or a list
     of numbers, one for each client that trains."""

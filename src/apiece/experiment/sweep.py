@@ -10,7 +10,7 @@ import numpy as np
 from apiece.data import Federation
 from apiece.errors import UserError
 from apiece.evaluate import per_client
-from apiece.experiment.fit import open_bench
+from apiece.experiment.fit import open_bench, spec_of
 from apiece.experiment.judge import finite, judge
 from apiece.methods import CATALOG
 from apiece.protocol import Method
@@ -97,7 +97,8 @@ def sweep(
     if not which:
         raise UserError("a sweep needs at least one seed")
     points = [CATALOG.check(method, dict(zip(grid, point, strict=True))) for point in itertools.product(*grid.values())]
-    bench = open_bench(method, model, federation, rounds, which, objective, None, options or {}, how, standardize, grid)
+    spec = spec_of(model, rounds, which, objective, None, how)
+    bench = open_bench(method, federation, spec, options or {}, standardize, grid)
     trials = [(point, seed) for point in points for seed in which]
     rows: list[dict[str, Any]] = [{} for _ in trials]
     plan = bench.plan.model_copy(update={"evaluate_every": rounds})  # only the end counts: nobody looks on the way

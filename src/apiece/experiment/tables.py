@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from apiece.errors import UserError
 from apiece.evaluate import per_client
-from apiece.experiment.baseline import Baseline, error_scale
+from apiece.evaluate.binary import auc, binary_per_client
+from apiece.experiment.baseline import Baseline, error_scale, targets_of
 from apiece.experiment.build import Arena
-from apiece.experiment.judge import finite
+from apiece.experiment.judge import Outcome, finite
 from apiece.experiment.measure import Trials, client_gains
 from apiece.experiment.spec import BASELINES
 from apiece.files import replace_file
@@ -56,6 +57,8 @@ def client_rows(arena: Arena, trials: Trials, baseline: Baseline | None = None) 
             }
             values = {f"test_{m.name}": outcome.arrays[f"test_metric_{m.name}"] for m in arena.metrics}
             columns |= values
+            if "test_margin" in outcome.arrays:
+                columns.setdefault("test_auc", _auc(arena, outcome))
             for other in BASELINES:
                 if seed in trials.get(other, {}):
                     theirs = finite(per_client(*trials[other][seed].scores("test", "error")))
@@ -66,6 +69,12 @@ def client_rows(arena: Arena, trials: Trials, baseline: Baseline | None = None) 
                 columns["gain_over_baseline"] = client_gains(arena, outcome, baseline.trials[seed])
             tables.append(pa.table(columns))
     return pa.concat_tables(tables)
+
+
+def _auc(arena: Arena, outcome: Outcome) -> NDArray:
+    """Every client's own AUC, of two classes; NaN where it has one of them only."""
+    positive, (margin, offsets) = targets_of(arena, outcome.judged) == 1, outcome.scores("test", "margin")
+    return binary_per_client(finite(margin), positive, offsets, auc)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -82,6 +91,7 @@ def read_table(path: Path) -> pa.Table:
         raise UserError(f"{path} cannot be read ({error}); delete it and resume to make it again") from None
 
 
+COUNTED = ("gradients", "seconds", "clock")  # beside rounds and bytes
 FACTS = ("test_examples", "test_loss")  # columns of tests that are not the score, which stands before all others
 
 
@@ -140,6 +150,19 @@ def means_of_clients(table: pa.Table, metric: str | None = None) -> dict[str, Cl
     return found
 
 
+def scores_of_clients(table: pa.Table) -> dict[str, dict[str, ClientMeans]]:
+    """By metric and method, every client's means over seeds: all that the client table has been judged by.
+
+    >>> table = pa.table({"method": ["a"], "seed": [0], "client": ["x"], "new": [False], "train_examples": [3],
+    ...                   "test_examples": [2], "test_loss": [0.5], "test_accuracy": [1.0]})
+    >>> {metric: found["a"].score.tolist() for metric, found in scores_of_clients(table).items()}
+    {'accuracy': [1.0], 'loss': [0.5]}
+    """
+    every = [name.removeprefix("test_") for name in table.column_names if name.startswith("test_")]
+    every = [name for name in every if name not in ("examples", "loss")] + ["loss"] * ("loss" in every)
+    return {metric: means_of_clients(table, metric) for metric in every}
+
+
 class Progress(NamedTuple):
     """One method's validation loss, evaluation by evaluation: mean, least and largest over seeds.
 
@@ -152,10 +175,11 @@ class Progress(NamedTuple):
     least: NDArray
     largest: NDArray
     error: NDArray
+    spent: dict[str, NDArray] = {}  # noqa: RUF012 - what else was counted until then: gradients, seconds, clock
 
 
-def progress_of_methods(table: pa.Table) -> dict[str, Progress]:
-    """The table of rounds with the seeds averaged away, split by method.
+def progress_of_methods(table: pa.Table, column: str = "validation_loss") -> dict[str, Progress]:
+    """The table of rounds with the seeds averaged away, split by method; `column` is what is looked at.
 
     >>> table = pa.table({"method": ["a", "a"], "seed": [0, 1], "round": [5, 5], "validation_loss": [1.0, 3.0],
     ...                   "sampling_error": [0.0, 0.0], "bytes_up": [4.0, 4.0], "bytes_down": [6.0, 6.0]})
@@ -163,14 +187,16 @@ def progress_of_methods(table: pa.Table) -> dict[str, Progress]:
     >>> found.rounds.tolist(), found.mean.tolist(), found.largest.tolist(), found.bytes_sent.tolist()
     ([5.0], [2.0], [3.0], [10.0])
     """
-    if not table.num_rows:
+    if not table.num_rows or column not in table.column_names:
         return {}
     columns = {name: table[name].to_numpy() for name in table.column_names}
-    return {name: _progress(columns, columns["method"] == name) for name in dict.fromkeys(columns["method"].tolist())}
+    every = dict.fromkeys(columns["method"].tolist())
+    return {name: _progress(columns, columns["method"] == name, column) for name in every}
 
 
-def _progress(columns: dict[str, NDArray], mine: NDArray) -> Progress:
-    at, loss, error = (columns[name][mine] for name in ("round", "validation_loss", "sampling_error"))
+def _progress(columns: dict[str, NDArray], mine: NDArray, column: str) -> Progress:
+    at, loss, error = (columns[name][mine] for name in ("round", column, "sampling_error"))
+    error = error if column == "validation_loss" else 0 * error  # it is that of the loss
     sent = columns["bytes_up"][mine] + columns["bytes_down"][mine]
     rows = [at == number for number in np.unique(at)]
     reduce = lambda how, values: np.array([how(values[row]) for row in rows])
@@ -182,4 +208,5 @@ def _progress(columns: dict[str, NDArray], mine: NDArray) -> Progress:
         reduce(np.max, loss),
         # Seeds look at samples of their own, so that their errors are independent.
         np.sqrt(reduce(np.sum, error**2)) / reduce(len, loss),
+        {name: reduce(np.mean, columns[name][mine]) for name in COUNTED if name in columns},
     )

@@ -25,6 +25,7 @@ from apiece.wrap import attackers_of
 MOST_REPORTED = 10_000  # numbers of a name that are kept at every look
 SAVING = 0.1  # of the time, at most, goes into checkpoints
 Tick = Callable[[int], None]  # called with the number of rounds just done
+Enough = Callable[[Curve], bool] | None  # of a curve so far: whether a run that is only tried is given up
 Report = Callable[[Any], dict[str, Any]] | None  # of a method: what it says of its server's state
 Watch = Callable[[str, int, int], None]  # called with what is going on, how much is done, and of how much
 
@@ -39,13 +40,14 @@ def train(
     keep: Path | None = None,
     begun: RunState | None = None,
     tick: Tick = lambda rounds: None,
+    enough: Enough = None,
 ) -> tuple[RunState, Curve, float]:
     """(the run after all rounds, its validation curve, seconds of training); from the checkpoint at `keep`, if any.
 
     Or from where it stands, if it has `begun`; the curve is then that of the rounds since.
 
     With `plan.stop` the run stops when validation no longer improves, and is given as it was at its best round. With
-    `plan.until_rest` it ends where validation has come to rest.
+    `plan.until_rest` it ends where validation has come to rest. It also ends where `enough` says so.
 
     The curve is a mean over clients, each counting once; of a large population a fixed sample is looked at, and
     `sampling_error` is the standard error that this brings.
@@ -69,6 +71,8 @@ def train(
         curve.append(_look(engine, run, place, watched, seconds, report))
         tick(run.round - before)
         if best is not None and best.look(run, curve):
+            break
+        if enough is not None and enough(curve):
             break
         due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
         if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
@@ -106,24 +110,32 @@ def train_together(
     *,
     tick: Tick = lambda rounds: None,
     ticks: Sequence[bool] = (),
+    enough: Sequence[Enough] = (),
 ) -> list[tuple[RunState, Curve, float]]:
     """The same of several settings of traced options, at most `width` of them, in one program for that many.
 
-    `ticks`: of which of them `tick` is told; of all, if nothing is said.
+    `ticks`: of which of them `tick` is told; of all, if nothing is said. `enough`: of each, when it is given up.
     """
     runs = [engine.start(place.model.init, seed, hyper) for hyper in settings]
     curves: list[Curve] = [[] for _ in runs]
     reports = [engine.build(run.hyper, run.round).report for run in runs]
     watched, seconds = _honest(sample(place.population, plan.evaluate_clients), runs[0]), 0.0
-    while runs[0].round < plan.rounds:
-        began, before = time.monotonic(), runs[0].round
-        runs = advance_together(engine, runs, min(plan.look_every, plan.rounds - before), width)
+    took, going, round = [0.0] * len(runs), list(range(len(runs))), runs[0].round
+    told, tired = ticks or [True] * len(runs), enough or [None] * len(runs)
+    while going and round < plan.rounds:
+        began, some = time.monotonic(), min(plan.look_every, plan.rounds - round)
+        moved = advance_together(engine, [runs[at] for at in going], some, width)
         raise_failures()
-        seconds += (time.monotonic() - began) / len(runs)
-        for run, curve, report, told in zip(runs, curves, reports, ticks or [True] * len(runs), strict=True):
-            curve.append(_look(engine, run, place, watched, seconds, report))
-            tick(run.round - before if told else 0)
-    return [(run, curve, seconds) for run, curve in zip(runs, curves, strict=True)]
+        round, seconds = round + some, seconds + (time.monotonic() - began) / len(going)
+        for at, run in zip(going, moved, strict=True):
+            runs[at], took[at] = run, seconds
+            curves[at].append(_look(engine, run, place, watched, seconds, reports[at]))
+            tick(some if told[at] else 0)
+        given_up = [at for at in going if (stop := tired[at]) is not None and stop(curves[at])]
+        for at in given_up:
+            tick(plan.rounds - round if told[at] else 0)  # as good as done
+        going = [at for at in going if at not in given_up]
+    return list(zip(runs, curves, took, strict=True))
 
 
 def _honest(who: np.ndarray, run: RunState) -> np.ndarray:

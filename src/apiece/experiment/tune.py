@@ -41,7 +41,7 @@ def spread(space: dict[str, tuple[float, float]], grid: dict[str, list], trials:
     halton.fast_forward(1)
     points: list[dict[str, Any]] = []
     for unit in halton.random(max(1, trials)):
-        numbers = {name: _between(*space[name], u) for name, u in zip(space, unit[: len(space)], strict=True)}
+        numbers = {name: between(*space[name], u) for name, u in zip(space, unit[: len(space)], strict=True)}
         chosen = zip(grid.items(), unit[len(space) :], strict=True)
         points.append(numbers | {name: values[int(u * len(values))] for (name, values), u in chosen})
     return points
@@ -62,11 +62,28 @@ def best(tried: Sequence[Mapping[str, Any]], by: str = "validation_loss", higher
     return worth.index(min(worth))
 
 
-def _between(low: float, high: float, share: float) -> float:
-    """Rounded to three digits: what a table shows is then exactly what ran."""
+def between(low: float, high: float, share: float) -> float:
+    """The value at this share of the way through a range; in three digits: what a table shows is exactly what ran.
+
+    >>> between(0.01, 1.0, 0.5), between(0.0, 1.0, 0.2)
+    (0.1, 0.0)
+    """
     if low == 0:
         if share < ZERO_SHARE:
             return 0.0
         low, share = high / 10**DECADES, (share - ZERO_SHARE) / (1 - ZERO_SHARE)
     value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
     return float(np.format_float_positional(value, precision=3, unique=False, fractional=False))
+
+
+def share_of(low: float, high: float, value: float) -> float:
+    """Where in a range a value lies: what `between` makes that value of, or the nearest end.
+
+    >>> round(share_of(0.01, 1.0, 0.1), 6), share_of(0.0, 1.0, 0.0) < ZERO_SHARE
+    (0.5, True)
+    """
+    if low == 0:
+        if value <= 0:
+            return ZERO_SHARE / 2
+        return ZERO_SHARE + (1 - ZERO_SHARE) * share_of(high / 10**DECADES, high, value)
+    return min(max(math.log(max(value, low) / low) / math.log(high / low), 0.0), 1.0)

@@ -72,7 +72,10 @@ def variant_of(name: str, table: Mapping[str, Any]) -> Variant:
     if "stages" in given:
         if "method" in table:
             raise UserError(f"{where} has 'stages', each with a method of its own; leave its own 'method' out")
-        method = staged_of(where, given.pop("stages"), given.pop("fine_tune", None))
+        method, options = staged_of(where, given.pop("stages"), given.pop("fine_tune", None))
+        if twice := sorted(set(options) & set(given)):
+            raise UserError(f"{where}.{twice[0]} stands in the stage, too; give it once")
+        given |= options
     if method != name and name in CATALOG and CATALOG.find(method) is not CATALOG[name]:
         raise UserError(f"{where} has the name of a method of the catalog, and is another ({CATALOG.name_of(method)}); "
                         "call it something else")  # fmt: skip
@@ -170,12 +173,25 @@ def fill_in(methods: Mapping[str, Mapping[str, Any]], every: Mapping[str, Any]) 
     >>> fill_in({"ditto": {"lr": 1.0}, "fed_avg": {}}, {"lr": 0.5})
     {'ditto': {'lr': 1.0}, 'fed_avg': {'lr': 0.5}}
     """
-    known = lambda name, table: {} if "stages" in table else CATALOG.options(table.get("method", name))
-    takes = {name: known(name, table) for name, table in methods.items()}
+    found: dict[str, dict[str, Any]] = {}
+    used: set[str] = set()
+
+    def filled(name: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+        takes = {
+            option: value for option, value in every.items() if option in CATALOG.options(table.get("method", name))
+        }
+        used.update(takes)
+        return takes | dict(table)
+
+    for name, table in methods.items():
+        stages = table.get("stages")
+        if stages is None:
+            found[name] = filled(name, table)
+        elif isinstance(stages, list) and all(isinstance(one, Mapping) and "method" in one for one in stages):
+            found[name] = {**table, "stages": [filled(None, one) for one in stages]}
+        else:
+            found[name] = dict(table)  # what is wrong with it is said where it is read
     for option in every:
-        if not any(option in known for known in takes.values()):
+        if option not in used:
             raise UserError(f"every.{option}: no method of this comparison has an option '{option}'")
-    return {
-        name: {option: value for option, value in every.items() if option in takes[name]} | dict(table)
-        for name, table in methods.items()
-    }
+    return found

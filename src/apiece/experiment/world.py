@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 
 from apiece.aggregate import rule
 from apiece.client.optimize import make_optimizer
-from apiece.engines.contact import Build, reply_shapes
+from apiece.engines.contact import Build, visit_shapes
 from apiece.engines.world.arrivals import Arrivals, Delays, Recorded, Speeds
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError
 from apiece.experiment.spec_tables import ArrivalsSpec, PaceSpec, ServerSpec, TrainSpec
+from apiece.own import import_thing
 from apiece.protocol import Data, Method, Params, Reply
 from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
 from apiece.wrap.attacks import attack as attack_named
@@ -34,9 +35,13 @@ def participation_of(train: TrainSpec) -> Participation:
     >>> participation_of(TrainSpec(cohort=3)).size
     3
     """
+    own = train.participation
+    chosen = import_thing(own, "participation") if isinstance(own, str) else own
+    if chosen is not None and not callable(chosen):
+        raise UserError(f"train.participation is a function of (seed, round, number of clients), not {chosen!r}")
     said = train.availability.model_dump() if train.availability else {}
     there = Availability(**said | {"given": tuple(map(tuple, said.get("given", ())))})
-    return Participation(train.cohort, train.probability, there)
+    return Participation(train.cohort, train.probability, there, chosen)
 
 
 def arrivals_of(spec: ArrivalsSpec) -> Arrivals:
@@ -119,7 +124,7 @@ def wrap_method(build: Build, train: TrainSpec, population: int, client: Data | 
 
 
 def _blank_reply(method: Method, client: Data, params: Params) -> Reply:
-    found = reply_shapes(method, params, (client.x, client.y), client.capacity or 1)
+    _, found = visit_shapes(method, params, (client.x, client.y), client.capacity or 1)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found)
 
 

@@ -34,6 +34,8 @@ def own_things(spec: Spec) -> dict[str, Any]:
         found[f"metrics.{name}"] = value["function"] if isinstance(value, Mapping) else value
     if spec.train.schedule not in SCHEDULES.own:
         found["train.schedule"] = spec.train.schedule
+    if spec.train.participation is not None:
+        found["train.participation"] = spec.train.participation
     if (chosen := spec.train.optimizer) is not None and (not isinstance(chosen.name, str) or ":" in chosen.name):
         found["train.optimizer.name"] = chosen.name
     return found

@@ -31,6 +31,7 @@ from apiece.methods.pfedme import pfedme
 from apiece.methods.rtfa import rtfa
 from apiece.methods.scaffold import scaffold
 from apiece.methods.self_fl import self_fl
+from apiece.methods.stack import stack
 from apiece.registry import Registry
 
 CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model",)).add(
@@ -69,6 +70,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_rod=fed_rod,
     fed_ala=fed_ala,
     local_ridge=local_ridge,
+    stack=stack,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

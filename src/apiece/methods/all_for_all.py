@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from apiece import tree
+from apiece.client.descend import full_loss
 from apiece.client.solve import slopes
 from apiece.errors import UserError
 from apiece.estimate.similarity import (
@@ -29,16 +30,18 @@ FOREVER = 2.0**30  # rounds
 
 
 class Mixing(NamedTuple):
-    """What a phase mixes with: W, its largest eigenvalue, and S = sum_i 1/N_i."""
+    """What a phase mixes with: W, its largest eigenvalue, S = sum_i 1/N_i, and whose models newcomers choose from."""
 
     w: Tree
     largest: Tree
     loneliness: Tree
+    chosen: Tree
 
 
 class Everybody(NamedTuple):
-    """The server: everybody's model, stacked, and after them their mean, which is what a newcomer is shown; the phase
-    (-1: warm-up) and how many of its rounds are over; its mixing; the b measured so far (nothing if it was given).
+    """The server: everybody's model, stacked, and after them their mean, for newcomers too; the phase (-1: warm-up) and
+    how many of its rounds are over; its mixing; the b measured so far (nothing if it was given); the mean over the
+    rounds of the phase (nothing unless it is asked for).
     """
 
     x: Params
@@ -46,13 +49,23 @@ class Everybody(NamedTuple):
     spent: Tree
     mixing: Mixing
     b: Tree
+    mean: Tree
+
+
+class Shown(NamedTuple):
+    """What a client is shown: where to take its gradient, the model to use, models of others, and whether it is new."""
+
+    x: Params
+    used: Tree
+    others: Tree
+    new: Tree
 
 
 def all_for_all(
     loss: Loss,
     *,
     population: FromZero = 0,
-    lr: StepSize = 0.1,
+    lr: StepSize = 1.0,
     bias: Any = (),
     clusters: Any = (),
     eps: Tolerance = 1.0,
@@ -61,41 +74,54 @@ def all_for_all(
     smoothness: Positive | None = None,
     convexity: Positive | None = None,
     noise: Positive | None = None,
+    bound: Positive | None = None,
+    distance: Positive | None = None,
+    averaged: bool = False,
+    candidates: FromZero = 3,
     batch: FromZero = 0,
 ) -> Method:
     """Every client's model moves by the gradients of those like it, each taken at that one's own model.
 
-    Client j answers with g_j = G_j(x_j), one gradient. Server: x_i <- x_i - (lr / l) sum over j in S of W_ij g_j, with
-    W = Lambda Lambda', l = lambda_max(W), and Lambda 1/N_i on the N_i clients with b_ij <= eps/2 (S: who answered; no
-    N/|S|). All start at one point: what lies outside the range of Lambda would never be unlearned.
+    Client j answers with g_j = G_j(x_j), one gradient. Server: x_i <- x_i - r sum over j in S of W_ij g_j, with
+    W = Lambda Lambda', Lambda 1/N_i on the N_i clients with b_ij <= eps/2 (S: who answered; no N/|S|), and r = lr / l,
+    l = lambda_max(W), unless the constants of a theory are given. All start at one point: what lies outside the range
+    of Lambda would never be unlearned.
     b is given (`bias`, or `clusters`: 0 within, infinite between), or measured in `warmup` rounds in which all share
     one model: b_ij is the largest |g_i - g_j|^2 - e_i - e_j, e_i the squared standard error that client i sends
     along, in units of 2 mu (`convexity` mu given), else of that round's mean |g_i - g_j|^2. So eps = 1 parts two
     clients that differ by more than half of what two gradients differ on average, noise included: hardly anybody
     while noise dominates, everybody unlike once it does not. Clients never seen together in a round are apart.
-    Phases: eps halves every `halve_every` rounds; or, with L = smoothness, mu = convexity and sigma^2 = noise given,
-    phase q has eps_q = eps / 2^q, lr_q = min{1/(2 L l_q), mu eps_q N / (2 L sigma^2 S_q)}, S_q = sum_i 1/N_i, and
-    K_q = ceil(ln 4 / (mu lr_q)) rounds. x is kept from phase to phase.
+    A newcomer joins those whom its examples fit best: it is shown the models of `candidates` clients who have most
+    partners, each of another group as far as there are groups, and uses the one with the least loss on its examples.
+    Phases: eps halves every `halve_every` rounds; or by theory, phase q with eps_q = eps / 2^q and S_q = sum_i 1/N_i.
+    Setting 2, L = smoothness, mu = convexity, sigma^2 = noise: r_q = min{1/(2 L l_q), mu eps_q N / (2 L sigma^2 S_q)},
+    K_q = ceil(ln 4 / (mu r_q)) rounds. Setting 1, |G| <= B = bound, |x - x*| <= D = distance, one uniform client a
+    round: r_q = N eps_q / (2 B^2 S_q), K_q = ceil(4 D^2 B^2 S_q / eps_q^2). x is kept from phase to phase.
+    averaged: clients use the mean of x over the phase, which is what theory bounds in setting 1 and for mu = 0.
 
     Solves: min over y of (1/N) sum_i L_i((Lambda y)_i), x = Lambda y; for b_ij <= eps/2 within eps of everybody's own.
-    Sent: one model down, a gradient up (and one number while b is measured).
+    Sent: one model down, and the candidates' (with `averaged` one more); a gradient up (and one number while b is
+      measured). With candidates = 0 a newcomer has the mean of all models.
     Kept: nothing by the client; N models by the server, and N^2 numbers b.
     Forgetting: changes nothing.
     Guarantee: synchronous (L-smooth, mu-strongly convex), N / S times fewer samples than alone; asynchronous, one
-      uniform client a step, with the mean iterate and lr = N D / (B sqrt(K S)), |G| <= B; for b that holds, not for
-      an estimate. Without the division by l, which reaches N/4, it can diverge.
+      uniform client a step, with the mean iterate and setting 1's steps; for b that holds, not for an estimate.
+      Without the division by l, which reaches N/4, setting 2 can diverge.
     Reference: Even, Massoulié, Scaman 2022 (On sample optimality in personalized collaborative and federated learning).
 
     Args:
-        population: how many clients there are; told by the engine. lr: step size. bias: the matrix b. clusters: a
+        population: how many clients there are; told by the engine. lr: step size. bias: the matrix b, or the name of a
+        file that holds it (.csv, .npy), a row for each client in the order of the federation. clusters: a
         label for each client. eps: the precision that filters b. halve_every: rounds until eps halves, 0 never.
         warmup: rounds in which b is measured when it is not given; where few take part in a round, more are needed.
-        smoothness, convexity, noise: L, mu and sigma^2; all given, steps and phases are the theory's. Of these,
-        convexity alone is the unit in which b is measured. batch: examples a gradient, 0 for all.
+        smoothness, convexity, noise: L, mu and sigma^2; all given, steps and phases are those of setting 2. Of these,
+        convexity alone is the unit in which b is measured. bound, distance: B and D; given, those of setting 1.
+        averaged: use the mean iterate. candidates: how many models newcomers choose from. batch: examples a gradient,
+        0 for all.
 
     >>> method = all_for_all(lambda params, batch, key: 0.0, clusters=[0, 0, 1])
     >>> server = method.init(jnp.zeros(2), jax.random.key(0))
-    >>> server.x.shape, method.message(server, 1).shape
+    >>> server.x.shape, method.message(server, 1).x.shape
     ((4, 2), (2,))
     """
     given = _given("all_for_all", population, bias, clusters)
@@ -104,6 +130,9 @@ def all_for_all(
     theory = smoothness is not None and noise is not None
     if (smoothness is None) != (noise is None) or (theory and convexity is None):
         raise UserError("all_for_all: theory's steps need all of 'smoothness', 'convexity' and 'noise'")
+    if (bound is None) != (distance is None) or (theory and bound is not None):
+        raise UserError("all_for_all: setting 1 needs 'bound' and 'distance', and neither 'smoothness' nor 'noise'")
+    offered = min(candidates, clients)
 
     def bounds(b: Tree, phase: Tree) -> Tree:
         """The b in force: what was given or measured; in the warm-up nothing parts anybody."""
@@ -116,10 +145,13 @@ def all_for_all(
             known = clients, eps, smoothness, convexity, noise
             rate = formulas.steady_step(mixing.largest, mixing.loneliness, *known)
             rounds = jnp.minimum(formulas.steps_to_a_quarter(convexity, rate), FOREVER)
+        if bound is not None and distance is not None:
+            rate = formulas.phase_step(mixing.loneliness, clients, eps, bound)
+            rounds = jnp.minimum(jnp.ceil(formulas.phase_length(mixing.loneliness, eps, bound, distance)), FOREVER)
         return rate, jnp.where(phase < 0, warmup, rounds)
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
-        x, phase, spent, mixing, b = server
+        x, phase, spent, mixing, b, middle = server
         g = replies[0] if measured else replies
         heard = (cohort.weight > 0) & (cohort.ids < clients)
         now = eps / 2.0 ** jnp.maximum(phase, 0)
@@ -130,28 +162,76 @@ def all_for_all(
         x = tree.step(x, -rate, combine(columns, g, heard))
         if measured:
             b = _noted(phase < 0, b, g, replies[1], cohort.ids, heard, convexity)
+        if averaged:
+            middle = tree.mix(middle, x, 1 / (spent + 1))
         over = spent + 1 >= rounds
-        return Everybody(x, phase + over, jnp.where(over, 0, spent + 1), mixing, b)
+        return Everybody(x, phase + over, jnp.where(over, 0, spent + 1), mixing, b, middle)
 
-    def local(client: Client, x: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
+    def message(server: Server, i: Tree) -> Message:
+        used = server.mean if averaged else server.x
+        pick = lambda rows, which: tree.take(rows, jnp.minimum(which, clients))
+        others = tree.take(used, server.mixing.chosen) if offered else ()
+        return Shown(pick(server.x, i), pick(used, i) if averaged else (), others, jnp.asarray(i >= clients))
+
+    def local(client: Client, shown: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         if measured:
-            return client, gradient_and_error(loss, x, data, key, batch)
-        return client, slopes(data, key, batch=batch)(0, loss, x)
+            return client, gradient_and_error(loss, shown.x, data, key, batch)
+        return client, slopes(data, key, batch=batch)(0, loss, shown.x)
+
+    def personal(client: Client, shown: Message, data: Data, key: Tree) -> Params:
+        used = shown.used if averaged else shown.x
+        return lax.cond(shown.new, lambda: best_of(loss, shown.others, data, key), lambda: used) if offered else used
 
     def init(params: Params, key: Tree) -> Server:
-        blank = Mixing(jnp.zeros((clients, clients)), jnp.ones(()), jnp.ones(()))  # renewed when the first phase begins
+        nobody = jnp.zeros(offered, jnp.int32)
+        blank = Mixing(jnp.zeros((clients, clients)), jnp.ones(()), jnp.ones(()), nobody)  # renewed by the first phase
         b = jnp.full((clients, clients), UNKNOWN) if measured else ()
-        return Everybody(_copies(params, clients + 1), jnp.int32(-1 if measured else 0), jnp.int32(0), blank, b)
+        x, phase = _copies(params, clients + 1), jnp.int32(-1 if measured else 0)
+        return Everybody(x, phase, jnp.int32(0), blank, b, x if averaged else ())
+
+    def report(server: Server) -> dict[str, Tree]:
+        b = server.b if measured else jnp.asarray(given)
+        return {"w": server.mixing.w, "b": b}
 
     return Method(
         init=init,
-        message=lambda server, i: tree.take(server.x, jnp.minimum(i, clients)),
+        message=message,
         merge=merge,
-        enroll=lambda params, x, data, key: (),
+        enroll=lambda params, shown, data, key: (),
         local=local,
-        personal=lambda client, x, data, key: x,
-        report=lambda server: {"w": server.mixing.w} | ({"b": server.b} if jnp.size(server.b) else {}),
+        personal=personal,
+        report=report,
     )
+
+
+def best_of(loss: Loss, models: Params, data: Data, key: Tree) -> Params:
+    """Of stacked models, the one with the least mean loss on the client's examples.
+
+    >>> loss = lambda w, batch, key: (batch.weight * (w - batch.y) ** 2).sum() / batch.weight.sum()
+    >>> data = Data(x=jnp.zeros(2), y=jnp.array([3.0, 5.0]), start=0, size=2, capacity=2)
+    >>> float(best_of(loss, jnp.array([-1.0, 3.5, 9.0]), data, jax.random.key(0)))
+    3.5
+    """
+    losses = lax.map(lambda model: full_loss(loss, model, data, key), models)
+    return tree.take(models, jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses)))
+
+
+def representatives(filter: Any, count: int) -> jax.Array:
+    """Clients that stand for others: each time the one with the most partners among those that nobody stands for yet.
+
+    >>> near = neighbours(bias_of_clusters([0, 1, 1, 1, 0]), 1.0)
+    >>> representatives(near, 2).tolist()
+    [1, 0]
+    """
+    near = jnp.asarray(filter) > 0
+
+    def pick(_: Tree, carry: tuple) -> tuple:
+        chosen, covered, at = carry
+        best = jnp.argmax((near & ~covered).sum(axis=1)).astype(jnp.int32)
+        return chosen.at[at].set(best), covered | near[best], at + 1
+
+    start = jnp.zeros(count, jnp.int32), jnp.zeros(len(near), bool), 0
+    return lax.fori_loop(0, count, pick, start)[0]
 
 
 def naive_all_for_all(
@@ -201,7 +281,9 @@ def naive_all_for_all(
 
 
 def _given(name: str, population: int, bias: Any, clusters: Any) -> Any:
-    """The matrix b as it was given; empty if it is to be measured."""
+    """The matrix b as it was given, or as its file has it; empty if it is to be measured."""
+    if isinstance(bias, str):
+        bias = read_matrix(name, bias)
     traced = isinstance(bias, jax.Array)  # several b in one compile; its numbers cannot be looked at
     matrix, labels = bias if traced else np.asarray(bias, float), np.asarray(clusters)
     if matrix.size and labels.size:
@@ -214,6 +296,21 @@ def _given(name: str, population: int, bias: Any, clusters: Any) -> Any:
     if matrix.size and (matrix.shape != (clients, clients) or (not traced and (matrix < 0).any())):
         raise UserError(f"{name}: 'bias' is a {clients} x {clients} matrix of numbers from 0, not {matrix.shape}")
     return bias_of_clusters(labels) if labels.size else matrix
+
+
+def read_matrix(name: str, path: str) -> np.ndarray:
+    """A matrix from a file of numbers with commas (.csv) or of NumPy (.npy); the error names the file.
+
+    >>> read_matrix("all_for_all", "nowhere.csv")
+    Traceback (most recent call last):
+    apiece.errors.UserError: all_for_all: 'bias' names the file nowhere.csv, which is no matrix of numbers: ...
+    """
+    try:
+        found = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
+        return np.asarray(found, float)
+    except (OSError, ValueError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise UserError(f"{name}: 'bias' names the file {path}, which is no matrix of numbers: {why}") from None
 
 
 # Programs of their own, so that a server that merges outside of any compiled program does not compile anew each round.
@@ -241,7 +338,8 @@ def _renewed(begins: Tree, mixing: Mixing, b: Tree, eps: Tree) -> Mixing:
 
     def anew() -> Mixing:
         filter = neighbours(b, eps).astype(mixing.w.dtype)
-        return Mixing(formulas.mixing(filter), largest_eigenvalue(filter), formulas.loneliness(filter))
+        numbers = formulas.mixing(filter), largest_eigenvalue(filter), formulas.loneliness(filter)
+        return Mixing(*numbers, representatives(filter, len(mixing.chosen)))
 
     return lax.cond(begins, anew, lambda: mixing)
 

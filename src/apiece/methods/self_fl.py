@@ -1,5 +1,6 @@
 """Self-FL: every client starts at the others' mean and stops where its own data should stop pulling."""
 
+import inspect
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,19 +13,26 @@ from apiece.aggregate import mean
 from apiece.client.descend import descend
 from apiece.errors import UserError, suggest
 from apiece.estimate.variance import bootstrap, moments, none_yet, number_type, observe, pooled, sandwich
+from apiece.methods.posterior_pull import posterior_pull
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.registry import FromZero, Passes, StepSize
 from apiece.theory.formulas import RULES, precision, pull, whole_steps
 
+BY_STEPS = RULES  # as published: a start and a number of steps; and with the pull of the whole hierarchy
 ESTIMATORS = ("bootstrap", "sandwich", "welford")
+STEPWISE = (
+    "variance", "augmented", "smoothing", "l_max", "refits", "adapt_init", "adapt_steps", "adapt_weights", "summed",
+    "variances", "clusters",
+)  # fmt: skip
 ROUNDING = 1e-6  # less than this part of all precisions is what rounding leaves to a client that is alone
 
 
 class Register(NamedTuple):
     """The server's state.
 
-    `variances`: what every client last reported, 0 for nothing yet; `total`: the sum of all precisions; `optima`: the
-    moments of the optima, by which the spread is estimated; `latest`: every cluster's model, and whether it has one.
+    `variances` and `steps`: what every client last reported, 0 for nothing yet; `total`: the sum of all precisions;
+    `optima`: the moments of the optima, by which the spread is estimated; `latest`: every cluster's model, and whether
+    it has one.
     """
 
     x: Params
@@ -33,6 +41,7 @@ class Register(NamedTuple):
     total: jax.Array
     optima: Tree
     latest: Tree
+    steps: jax.Array
 
 
 class View(NamedTuple):
@@ -54,17 +63,18 @@ class Own(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a client answers."""
+    """What a client answers; `steps`: how many it took, for all to see."""
 
     model: Params
     optimum: Tree
     variance: jax.Array
+    steps: jax.Array
 
 
 def self_fl(
     loss: Loss,
     *,
-    rule: str = "bayes",
+    rule: str = "posterior",
     variance: str = "bootstrap",
     augmented: bool = False,
     smoothing: bool = False,
@@ -85,13 +95,23 @@ def self_fl(
     clusters: Any = (),
     population: FromZero = 0,
 ) -> Method:
-    """Each client's start, number of steps and weight follow from how sure it is and how far clients lie apart.
+    """How far each client goes from the others, and what it counts, follow from how sure it is and how they differ.
 
-    s_m is the variance of client m's own estimate, s0 that between clients, both per coordinate; w_m = 1 / (s0 + s_m),
-    A_m = sum_{k != m} w_k over all who have reported. Client m, from x - (w_m / A_m) (q_m - x), the others' mean:
-    q_m <- q_m - lr G_m(q_m), l_m times, with (1 - rho)^l_m = a / (1 / s_m + a) and rho = lr / (n_m s_m).
-    Server: x <- sum_m w_m q_m / sum_m w_m, over those who answered, or over all clusters by the latest model of each.
-    rule "paper": a = A_m, right only if all clients had one true model; "bayes": a = 1 / (s0 + 1 / A_m).
+    s_m is the variance of client m's own estimate, s0 that between clients, both per coordinate; w_m = 1 / (s0 + s_m).
+
+    rule "posterior". Client m: q_m = argmin L_m(q) + lam_m/2 |q - x|^2 from x, lam_m = f_m / (n_m s0), by `tune_steps`
+    steps on up to 256 examples each; and FedAvg's work on x, `l_default` steps. Server: x moves by their mean, by w_m.
+    f_m = tr(S) / tr(H) is how noisy one example is, measured at x: H the Hessian of L_m, S the scatter of the
+    examples' gradients (1 of a log-likelihood, the noise variance of half squares). s0 and s_m come from the same
+    measurement, |g_m|^2 = (s0 + s_m) tr(H^2) (see estimate/spread.py); nobody's optimum is needed. Of quadratic
+    losses q_m is the posterior mean of theta_m, direction by direction.
+
+    rules "bayes" and "paper", by the number of steps. A_m = sum_{k != m} w_k over all who have reported. Client m, from
+    x - (w_m / A_m) (q_m - x), the others' mean: q_m <- q_m - lr G_m(q_m), l_m times, with
+    (1 - rho)^l_m = a / (1 / s_m + a) and rho = lr / (n_m s_m). Server: x <- sum_m w_m q_m / sum_m w_m, over those who
+    answered, or over all clusters by the latest model of each. "paper": a = A_m, right only if all clients had one true
+    model; "bayes": a = 1 / (s0 + 1 / A_m). The loss has to be a negative log-likelihood, for 1 / (n_m s_m) stands for
+    its curvature: of half squares with noise variance 0.1 a client takes one step where 68 are needed.
     variance "bootstrap": s_m from refits of the client's own optimum z_m on resamples; "sandwich": H^-1 S H^-1 / n at
     z_m (full matrices: at most 1,000 parameters); both with s0 = max(0, variance between the z_m - mean of the s_m).
     "welford", as published: s_m is the variance of q_m over rounds, s0 that between the q_m. It feeds on itself: models
@@ -100,37 +120,43 @@ def self_fl(
     gives a quadratic client its posterior mean, up to the rounding of l_m; without it, x is a mean of shrunk models.
     summed: as published, s_m in rho is summed over all d coordinates, which makes rho d times smaller: in a model with
     many flat directions the variance per coordinate asks for a single step, and the sum for many.
-    Who is alone, or whose s_m is unknown or 0, takes `l_default` steps from x. The loss has to be a negative
-    log-likelihood, for 1 / (n_m s_m) stands for its curvature.
+    Who is alone, or whose s_m is unknown or 0, takes `l_default` steps from x.
 
     Solves: the estimation of theta_m from z_m ~ N(theta_m, s_m), theta_m ~ N(theta_0, s0), nothing known of theta_0.
-    Sent: x and three numbers down; q_m, s_m and z_m up (no z_m with "welford" or known variances, unless augmented).
-    Late: q_m and z_m are models, not updates: they estimate what is the client's own, which does not age as x moves on;
-      their mean stands for x, so a late q_m pulls x back to where it was.
-    Kept: q_m, z_m, s_m by the client (with "welford" the mean of its models); a table of the s_m, the mean of the z_m
-      and, with `clusters`, a model of each by the server.
-    Forgetting: z_m and s_m are found anew each round, which is dear; the start is x unless augmented. With "welford"
-      s_m is never known: FedAvg of `l_default` steps.
-    Guarantee: synchronous, with known variances and quadratic losses, everybody taking part: augmented, the posterior
-      mean from the second round on; else a fixed point O(1 / sqrt(clients)) away from it. Asynchronous, Byzantine: none
-      known; where few answer at a time, `smoothing` or `clusters` keeps x from being the model of the last to answer.
+    Sent: "posterior": x and three numbers down, an update and six numbers up. By steps: x and three numbers down; q_m,
+      s_m, l_m and z_m up (no z_m with "welford" or known variances, unless augmented).
+    Late: by steps, q_m and z_m are models, not updates: they estimate what is the client's own, which does not age as x
+      moves on; their mean stands for x, so a late q_m pulls x back to where it was.
+    Kept: "posterior": nothing by the client, a table of what clients measured by the server. By steps: q_m, z_m, s_m by
+      the client (with "welford" the mean of its models); a table of the s_m, the mean of the z_m and, with `clusters`,
+      a model of each by the server.
+    Forgetting: "posterior": changes nothing. By steps, z_m and s_m are found anew each round, which is dear; the start
+      is x unless augmented. With "welford" s_m is never known: FedAvg of `l_default` steps.
+    Guarantee: synchronous, with known variances and quadratic losses, everybody taking part: "posterior" and augmented,
+      the posterior mean; else a fixed point O(1 / sqrt(clients)) away from it. Asynchronous, Byzantine: none known;
+      where few answer at a time, `smoothing` or `clusters` keeps x from being the model of the last to answer.
     Reference: Chen, Ding, et al. 2022 (Self-aware personalized federated learning).
 
     Args:
-        rule: "bayes" or "paper". variance: "bootstrap", "sandwich" or "welford". augmented: go by the clients' optima.
-        smoothing: x goes only that part of the way which the answering clients are of all; with one in ten answering it
-        is still far from the end after 200 rounds. lr: step size. batch: examples a step, 0 for all.
-        l_max: most steps a round. l_default: steps of a client that cannot know better.
-        tune_lr, tune_steps, tune_epochs: how a client finds its optimum and refits it. refits: resamples of the
+        rule: "posterior", or by steps "bayes" or "paper" (as published: with variance = "welford", summed).
+        lr: step size. batch: examples a step, 0 for all. l_default: steps on x; by steps, of a client that cannot know
+        better. tune_lr, tune_steps, tune_epochs: how a client finds its model; by steps, its optimum, and refits it.
+        The others are of the rules by steps. variance: "bootstrap", "sandwich" or "welford". augmented: go by the
+        clients' optima. smoothing: x goes only that part of the way which the answering clients are of all; with one in
+        ten answering it is still far from the end after 200 rounds. l_max: most steps a round. refits: resamples of the
         bootstrap. adapt_init, adapt_steps, adapt_weights: without one of them, x is the start, `l_default` the steps,
         the number of examples the weight; without any it is FedAvg. summed: rho by the whole model's variance.
         variances: every client's s_m, if known. spread: s0, beside `variances`.
         clusters: every client's cluster, from 0 on. population: the number of clients.
 
-    >>> method = self_fl(lambda params, batch, key: 0.0, variances=[0.5, 1.0, 2.0], spread=0.25)
+    >>> method = self_fl(lambda params, batch, key: 0.0, rule="bayes", variances=[0.5, 1.0, 2.0], spread=0.25)
     >>> round(float(method.message(method.init(jnp.array(0.0), None), 0).others), 4)
     1.2444
     """
+    if rule == "posterior":
+        _only_by_steps(locals())
+        how = dict(tune_lr=tune_lr, tune_steps=tune_steps, tune_epochs=tune_epochs, population=population)
+        return posterior_pull(loss, steps=l_default, lr=lr, batch=batch, **how)
     known, members = _checked(rule, variance, variances, clusters, population)
     population = population or len(known) or len(members)
     tracked, estimated = not len(known) and variance == "welford", not len(known) and variance != "welford"
@@ -144,9 +170,8 @@ def self_fl(
         table = jnp.asarray(known if len(known) else np.zeros(population), number)
         between = jnp.asarray(spread if len(known) else 0, number)
         latest = _nothing_from(int(members.max()) + 1, params) if len(members) else ()
-        return Register(
-            params, between, table, _weights(between, table).sum(), none_yet(params) if estimated else (), latest
-        )
+        optima, total = none_yet(params) if estimated else (), _weights(between, table).sum()
+        return Register(params, between, table, total, optima, latest, jnp.zeros(population, jnp.int32))
 
     def message(server: Server, i: Tree) -> Message:
         own = jnp.where(i < population, server.variances[jnp.minimum(i, population - 1)], 0)  # newcomers: nothing yet
@@ -184,7 +209,7 @@ def self_fl(
         optimum = tune(model, data, tune_key) if augmented else own.optimum
         seen: Tree = observe(own.seen, optimum if augmented else model) if tracked else ()
         s = seen.variance if tracked else own.variance
-        return Own(model, optimum, s, seen), Report(model, optimum, s)
+        return Own(model, optimum, s, seen), Report(model, optimum, s, jnp.asarray(steps, jnp.int32))
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
         present = cohort.weight > 0
@@ -192,7 +217,8 @@ def self_fl(
         row = jnp.where(present & (cohort.ids < population), cohort.ids, population)  # `population`: no row at all
         before = server.variances.at[row].get(mode="fill", fill_value=0)
         s = before if len(known) else jnp.where(present, replies.variance, 0)
-        server = server._replace(variances=server.variances.at[row].set(s, mode="drop"))
+        noted = lambda table, values: table.at[row].set(values, mode="drop")
+        server = server._replace(variances=noted(server.variances, s), steps=noted(server.steps, replies.steps))
         if tracked:
             server = _spread_of(server, reported, present)
         if estimated:
@@ -206,7 +232,10 @@ def self_fl(
         rate = present.sum() / cohort.population if smoothing else 1.0
         return server._replace(x=tree.step(server.x, rate, moved))
 
-    report = lambda server: {"spread": server.spread, "variances": server.variances}
+    def report(server: Server) -> dict[str, Tree]:
+        weights = _weights(server.spread, server.variances)
+        return {"spread": server.spread, "variances": server.variances, "steps": server.steps, "weights": weights}
+
     return Method(init, message, merge, enroll, local, personal=lambda own, view, data, key: own.model, report=report)
 
 
@@ -272,9 +301,17 @@ def _by_cluster(
     return server._replace(latest=(latest, heard)), latest, jnp.where(heard, add(every, members), 0)
 
 
+def _only_by_steps(given: dict[str, Any]) -> None:
+    """An option that the rule "posterior" has no use for is not passed over in silence."""
+    for name, parameter in inspect.signature(self_fl).parameters.items():
+        if name in STEPWISE and np.size(given[name]) and given[name] != parameter.default:
+            raise UserError(f"option '{name}' of method 'self_fl' is of the rules \"bayes\" and \"paper\"; the rule is "
+                            "\"posterior\": leave it out, or name another rule")  # fmt: skip
+
+
 def _checked(rule: str, variance: str, variances: Any, clusters: Any, population: int) -> tuple[np.ndarray, np.ndarray]:
     """The lists as arrays, or an error that names the option."""
-    for option, word, words in (("rule", rule, RULES), ("variance", variance, ESTIMATORS)):
+    for option, word, words in (("rule", rule, ("posterior", *BY_STEPS)), ("variance", variance, ESTIMATORS)):
         if word not in words:
             raise UserError(f"option '{option}' of method 'self_fl' is not {word!r}: {suggest(word, words)}")
     known, members = np.asarray(variances, float), np.asarray(clusters, float)

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apiece.errors import UserError
-from apiece.report.outside import LOG_TIMES, TIMES, Far, far_out, farthest, within
-from apiece.report.svg import Axis, axis_over
+from apiece.report.outside import LOG_TIMES, TIMES, Far, far_out, farthest, limits, within
 
 KINDS = ("line", "dots")
 
@@ -70,20 +69,20 @@ def _checked(li: Line, at: int, panel: Panel) -> Line:
     return li._replace(x=x, y=y, low=edge(li.low), high=edge(li.high), style=at if li.style is None else li.style)
 
 
-def scales(panel: Panel, across: tuple[float, float], up: tuple[float, float]) -> tuple[Axis, Axis]:
-    """Both axes of a checked panel, which the page and the PNG share; upwards they follow the sensible lines."""
+def scales(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The ends of both axes of a checked panel, which page and PNG share; upwards they follow the sensible lines."""
     xs = np.concatenate([li.x for li in panel.lines] or [np.zeros(0)])
     ys = [edge for li in panel.lines for edge in (li.y, li.low, li.high) if edge is not None]
     limit = farthest([li.y[shown(li, panel)] for li in panel.lines], LOG_TIMES if panel.log_y else TIMES)
-    x = axis_over(xs, *across, log=panel.log_x, room=0.02)
-    return x, axis_over(within(np.concatenate(ys or [np.zeros(0)]), limit), *up, log=panel.log_y)
+    across = limits(xs, log=panel.log_x, room=0.02)
+    return across, limits(within(np.concatenate(ys or [np.zeros(0)]), limit), log=panel.log_y)
 
 
 def lines_outside(panel: Panel) -> list[Far]:
     """The lines of a checked panel that leave its axis."""
-    _, y = scales(panel, (0.0, 1.0), (0.0, 1.0))
+    _, (low, high) = scales(panel)
     seen = [(li, shown(li, panel)) for li in panel.lines]
-    return far_out([(li.name, li.style or 0, li.y[there]) for li, there in seen if li.y[there].size], y)
+    return far_out([(li.name, li.y[there]) for li, there in seen if li.y[there].size], low, high)
 
 
 def shown(li: Line, panel: Panel) -> NDArray:

@@ -1,18 +1,21 @@
-"""A figure as a page that answers to the mouse and to keys, one file that opens offline; and as a PNG beside it."""
+"""A figure as a page that answers to the mouse, one file that opens offline; and as a PNG or SVG beside it."""
 
 import importlib.util
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from markupsafe import Markup
-
-from apiece.files import as_plain, replace_file
+from apiece.errors import UserError
+from apiece.files import replace_file
+from apiece.report.embed import bokeh_scripts, describe_plots, script_safe
 from apiece.report.figure import Figure, Panel, checked
+from apiece.report.look import clean, key
+from apiece.report.numbers import number
 from apiece.report.page import TEMPLATES
-from apiece.report.panel import layout, panel_svg
-from apiece.report.svg import clean
+from apiece.report.plots import outside_words, panel_plot
+from apiece.report.tables import ReportTable
+
+ROWS = 25  # of the table of a panel: of more points some are shown
 
 
 class Grid(NamedTuple):
@@ -36,14 +39,18 @@ def write_figure(figure: Figure, folder: Path, name: str = "figure", tables: Seq
     page = Path(folder) / f"{name}.html"
     with replace_file(page) as temporary:
         temporary.write_text(render(figure, tables), encoding="utf-8")
+    return [page, draw(figure, Path(folder) / f"{name}.png")] if can_draw_png() else [page]
+
+
+def draw(figure: Figure, path: Path) -> Path:
+    """The figure as a file of the kind its name ends in: .png or .svg; by Matplotlib, the extra `figures`."""
     if not can_draw_png():
-        return [page]
+        raise UserError(f"{path.name} is drawn by Matplotlib, which is not installed: pip install 'apiece[figures]'")
     from apiece.report.raster import draw_png
 
-    image = Path(folder) / f"{name}.png"
-    with replace_file(image) as temporary:
-        draw_png(figure, temporary)
-    return [page, image]
+    with replace_file(path) as temporary:
+        draw_png(figure, temporary, form=path.suffix.removeprefix("."))
+    return path
 
 
 def can_draw_png() -> bool:
@@ -54,21 +61,33 @@ def can_draw_png() -> bool:
 def render(figure: Figure, tables: Sequence[Grid] = ()) -> str:
     """The page: one file, no network needed; pointing at a panel reads its lines, a click on a name hides one."""
     figure = checked(figure)
+    plots = {f"panel{at}": panel_plot(f"panel{at}", panel, 360) for at, panel in enumerate(figure.panels)}
     page = TEMPLATES.get_template("figure.html").render(
         figure=figure,
-        svgs=[panel_svg(f"panel{at}", panel) for at, panel in enumerate(figure.panels)],
-        numbers=Markup(_script_safe([_numbers(panel) for panel in figure.panels])),
+        panels=[described_panel(f"panel{at}", panel) for at, panel in enumerate(figure.panels)],
+        outside={f"panel{at}": outside_words(panel) for at, panel in enumerate(figure.panels)},
+        key_of={},
+        described=script_safe(describe_plots(plots)),
+        scripts=bokeh_scripts(tables=False),
         tables=tables,
     )
     return clean(page)
 
 
-def _numbers(panel: Panel) -> dict[str, Any]:
-    """What the page's script needs: which value is at which pixel, and everybody's values."""
-    lines = [{"name": li.name, "x": li.x, "y": li.y, "low": li.low, "high": li.high} for li in panel.lines]
-    return {"x": layout(panel).x._asdict(), "label": panel.x_label, "lines": lines}
+def described_panel(name: str, panel: Panel) -> dict[str, object]:
+    """A panel's title, its lines' names with their looks, what it shows in words, and its numbers."""
+    title = panel.title or f"{panel.y_label} against {panel.x_label}"
+    ends = [(li.name, [value for value in li.y.tolist() if value == value]) for li in panel.lines]
+    about = "; ".join(f"{line} from {number(values[0])} to {number(values[-1])}" for line, values in ends if values)
+    lines = [(li.name, key(li.style or 0), li.style or 0) for li in panel.lines]
+    return {"name": name, "title": title, "lines": lines, "about": (f"{about}." if about else "", _numbers(panel))}
 
 
-def _script_safe(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(as_plain(value), allow_nan=False).replace("<", "\\u003c")
+def _numbers(panel: Panel) -> ReportTable:
+    rows = []
+    for li in panel.lines:
+        step = max(1, -(-len(li.x) // ROWS))
+        for at in range(0, len(li.x), step):
+            ends = [number(edge[at], 4) if edge is not None else "–" for edge in (li.low, li.high)]
+            rows.append([li.name, number(li.x[at], 4), number(li.y[at], 4), *ends])
+    return ReportTable([("line", ""), (panel.x_label, ""), (panel.y_label, ""), ("from", ""), ("to", "")], rows)

@@ -28,14 +28,15 @@ def ranking(story: Story, order: list[str]) -> list[str]:
     """The methods by weighted test score."""
     metric = story.metric
     if len(order) == 1:
-        return [f"{order[0]} has a test {metric.label} of {_score(story, order[0])}."]
-    rest = [f"{name} {_score(story, name)}" for name in order[1:]]
+        return [f"{order[0]} has a test {metric.label} of {score_text(story, order[0])}."]
+    rest = [f"{name} {score_text(story, name)}" for name in order[1:]]
     rest = rest if len(rest) <= NAMED else rest[:NAMED] + [f"{len(rest) - NAMED} more in the table"]
     best = "highest" if metric.higher else "lowest"
-    return [f"{order[0]} has the {best} test {metric.label}: {_score(story, order[0])}.", f"Next: {listed(rest)}."]
+    return [f"{order[0]} has the {best} test {metric.label}: {score_text(story, order[0])}.", f"Next: {listed(rest)}."]
 
 
-def _score(story: Story, name: str, part: str = "test") -> str:
+def score_text(story: Story, name: str, part: str = "test") -> str:
+    """A method's weighted score with its interval and unit."""
     return _written(story.metric, story.score(name, part))
 
 
@@ -128,8 +129,9 @@ def by_validation(story: Story, order: list[str]) -> list[str]:
     what = "loss" if story.record.ranking.chosen_by == "loss" else story.metric.label
     if chosen == order[0]:
         return [f"Validation {what} alone, which the test data did not touch, chooses {chosen} too."]
+    score = score_text(story, chosen)
     return [
-        f"Validation {what} alone would choose {chosen} instead (test {story.metric.label} {_score(story, chosen)}): "
+        f"Validation {what} alone would choose {chosen} instead (test {story.metric.label} {score}): "
         "that is the choice a deployment could have made without looking at test data."
     ]
 
@@ -140,7 +142,7 @@ def newcomers(story: Story, order: list[str]) -> list[str]:
     scored = [name for name in order if story.score(name, "new_clients")]
     if not count or not scored:
         return []
-    write = lambda name: f"{name} {_score(story, name, 'new_clients')}"
+    write = lambda name: f"{name} {score_text(story, name, 'new_clients')}"
     named = [name for name in scored if name in (order[0], "local")] or scored[:1]
     few = "; too few for a judgement" if count < 10 else ""
     told = [f"{counted(count, 'new client')} that never trained: {listed([write(n) for n in named])}{few}."]

@@ -9,13 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 NAME, PROSE = 18, 20  # columns that are left to a name, or to a text, before others have to go below
+SHORT = 12  # and to a name where a little room decides between one table and two
+LOOSE, TIGHT, TIGHTEST = BETWEEN = (3, 2, 1)  # columns between two columns
 
 
 class FittedTable:
     """Columns with these titles, the first `left` of them text, flush left; the others are numbers, and stay whole.
 
-    Where there is too little room the columns move together, then names and texts fold, then the last columns become
-    a table of their own, below, with the names again.
+    Where there is too little room the columns move together, then names and texts fold, then both once more; then the
+    last columns become a table of their own, below, with the names again.
 
     >>> table = FittedTable(["method", "test", "gain"], [["a_method", "91.4 ±0.0", "+12.7 ±3.9"]])
     >>> Console(width=24).print(table)
@@ -34,28 +36,29 @@ class FittedTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """The table, or several; rich calls this when it knows how wide the terminal is."""
         room = options.max_width
-        for at, (columns, tight) in enumerate(self._blocks(room)):
+        for at, (columns, between) in enumerate(self._blocks(room)):
             yield from [Text()] * (at > 0)
-            yield self._table(columns, tight, room)
+            yield self._table(columns, between, room)
 
-    def _blocks(self, room: int) -> list[tuple[list[int], bool]]:
-        """Which columns go into which table, and whether there is less room between them."""
+    def _blocks(self, room: int) -> list[tuple[list[int], int]]:
+        """Which columns go into which table, and how much room there is between them."""
         every = list(range(len(self.titles)))
-        for tight in (False, True):
-            if self._width(every, tight, folded=tight) <= room:
-                return [(every, tight)]
+        for between in BETWEEN:
+            if self._width(every, between) <= room:
+                return [(every, between)]
         blocks, mine = [], every[: self.left]
         for column in every[self.left :]:
-            if len(mine) > 1 and self._width([*mine, column], True, folded=True) > room:
-                blocks.append((mine, True))
+            if len(mine) > 1 and self._width([*mine, column], TIGHT) > room:
+                blocks.append((mine, TIGHT))
                 mine = [0]
             mine.append(column)
-        return [*blocks, (mine, True)]
+        return [*blocks, (mine, TIGHT)]
 
-    def _width(self, columns: Sequence[int], tight: bool, folded: bool) -> int:
-        least = [min(self._natural(at), self._least(at)) if folded else self._plain(at) for at in columns]
-        between, edges = (2, 0) if tight else (3, 2)
-        return sum(least) + between * (len(columns) - 1) + edges
+    def _width(self, columns: Sequence[int], between: int) -> int:
+        """With so much between two columns; where that is little, names and texts fold."""
+        plain, name = between == LOOSE, SHORT if between == TIGHTEST else NAME
+        least = [self._plain(at) if plain else min(self._natural(at), self._least(at, name)) for at in columns]
+        return sum(least) + between * (len(columns) - 1) + 2 * plain
 
     def _natural(self, column: int) -> int:
         """As wide as its longest line."""
@@ -66,12 +69,15 @@ class FittedTable:
         """A text always folds, a name or a number does not."""
         return min(self._natural(column), PROSE) if 0 < column < self.left else self._natural(column)
 
-    def _least(self, column: int) -> int:
-        return NAME if column == 0 else PROSE if column < self.left else self._natural(column)
+    def _least(self, column: int, name: int) -> int:
+        return name if column == 0 else PROSE if column < self.left else self._natural(column)
 
-    def _table(self, columns: Sequence[int], tight: bool, room: int) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False, collapse_padding=tight, pad_edge=not tight)
-        fits = self._width(columns, tight, folded=True) <= room
+    def _table(self, columns: Sequence[int], between: int, room: int) -> Table:
+        tight, pad = between < LOOSE, int(between > TIGHTEST)
+        table = Table(
+            box=box.SIMPLE_HEAD, padding=(0, pad), show_edge=False, collapse_padding=tight, pad_edge=not tight
+        )
+        fits = self._width(columns, between) <= room
         for column in columns:
             text = column < self.left
             held = None if text or not fits else self._natural(column)

@@ -1,141 +1,157 @@
-"""Which numbers of a run go into which picture, and what must be said beneath it."""
-
-from functools import partial
-from typing import Any, NamedTuple
+"""A run's pictures as figures of plain numbers: what is drawn on the page without a client, and as PNG or SVG."""
 
 import numpy as np
-from markupsafe import Markup
-from numpy.typing import NDArray
 
-from apiece.experiment.tables import ClientMeans
-from apiece.report.curves import Curve, curves_svg, outside
-from apiece.report.gains import DOTS, Strip, gains_svg
-from apiece.report.numbers import counted, fixed, number
-from apiece.report.outside import in_words
-from apiece.report.sizes import Series, sizes_svg
+from apiece.experiment.tables import Progress
+from apiece.report.figure import Figure, Line, Panel, checked
+from apiece.report.numbers import counted, known
+from apiece.report.score import Metric
 from apiece.report.story import Story
-from apiece.report.svg import shortened
 
 
-class Picture(NamedTuple):
-    """A picture and its caption."""
-
-    svg: Markup
-    caption: str
+def styles(story: Story) -> dict[str, int]:
+    """Every method's place among the colours, the same in every picture."""
+    return {name: style for style, name in enumerate(story.methods)}
 
 
-def gains_picture(story: Story, standalone: bool = False) -> Picture | None:
-    """The gain of every training client over training alone, or None if no method can be compared with `local`."""
-    order = [name for name in story.order if name != story.baseline and name in story.clients]
-    if not any(np.isfinite(story.clients[name].gain).any() for name in order):
+def curve_panel(story: Story, of: str = "loss", against: str = "rounds") -> Panel | None:
+    """Validation while training, a line for each method; None without any."""
+    progress = story.progress if of == "loss" else story.errors
+    style, lines = styles(story), []
+    for name, found in progress.items():
+        mean, low, high = (turned(story, of, values) for values in (found.mean, found.least, found.largest))
+        line = Line(name, spent_until(found, against), mean, style=style.get(name, 0))
+        lines.append(line._replace(low=np.fmin(low, high), high=np.fmax(low, high)) if story.seeds > 1 else line)
+    if not lines:
         return None
-    strips, most = [], 0
-    for name in order:
-        clients = story.clients[name]
-        old = np.flatnonzero(~clients.new)
-        strips.append(Strip(name, clients.gain[old], partial(_gain_hint, clients, old)))
-        most = max(most, int(np.isfinite(clients.gain[old]).sum()))
+    label = "validation loss" if of == "loss" else f"validation {task_label(story.of_task)}"
+    return _only(Panel("", AGAINST[against], label, lines))
+
+
+AGAINST = {
+    "rounds": "rounds",
+    "megabytes": "megabytes sent, up and down, all clients",
+    "gradients": "batch gradients, all clients",
+    "seconds": "seconds of training on this machine",
+    "clock": "simulated time",
+}
+
+
+def task_label(metric: Metric) -> str:
+    """The score of the task with its unit."""
+    return metric.label + (f", {metric.unit}" if metric.unit else "")
+
+
+def turned(story: Story, of: str, values: np.ndarray) -> np.ndarray:
+    """Errors as the task tells them: mistakes as accuracy in percent; others, and losses, as they are."""
+    return 100 * (1 - values) if of != "loss" and story.of_task.key == "accuracy" else values
+
+
+def spent_until(found: Progress, against: str) -> np.ndarray:
+    """What was spent at each look."""
+    own = {"rounds": found.rounds, "megabytes": found.bytes_sent / 1e6}
+    return own[against] if against in own else found.spent[against]
+
+
+def newcomers_panel(story: Story) -> Panel | None:
+    """The score of new clients against the number of their examples, a line for each method; None without any."""
+    found = {name: mine for name in story.order if (mine := story.methods[name].newcomers)}
+    metric, lines = story.of_task, []
+    for name, mine in found.items():
+        mean, low, high, _ = metric.factor * np.array(mine.scores, np.float64).T
+        line = Line(name, mine.examples, mean, style=styles(story)[name])
+        if np.isfinite(low).any():  # no score is below 0, no share above 100 %: neither is a band
+            line = line._replace(low=np.maximum(low, 0), high=np.minimum(high, 100) if metric.higher else high)
+        lines.append(line)
+    if not lines:
+        return None
+    means = np.concatenate([line.y for line in lines])
+    means = means[np.isfinite(means)]
+    log = bool(not metric.higher and means.size and means.min() > 0 and means.max() / means.min() > 30)
+    label = f"test {task_label(metric)}" + (" (logarithmic)" if log else "")
+    return _only(Panel("", "training examples of a new client, at most", label, lines, log_x=True, log_y=log))
+
+
+def tuning_panels(story: Story) -> list[Panel]:
+    """What was tried: validation loss against each tuned number, a panel for each, methods side by side."""
+    tried: dict[str, list[Line]] = {}
+    for name, method in story.methods.items():
+        if method.chosen is None:
+            continue
+        for option in method.tuning[0].options:
+            pairs = [(one.options[option], one.validation_loss) for one in method.tuning]
+            pairs = sorted(pair for pair in pairs if _is_number(pair[0]) and known(pair[1]))
+            if len({x for x, _ in pairs}) > 1:
+                x, y = np.array(pairs, np.float64).T
+                tried.setdefault(option, []).append(Line(name, x, y, kind="dots", style=styles(story)[name]))
+    panels = []
+    for option, lines in tried.items():
+        x = np.concatenate([line.x for line in lines])
+        log = bool((x > 0).all() and x.max() / x.min() > 8)
+        panels.append(_only(Panel(option, option, "validation loss", lines, log_x=log)))
+    return panels
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def gains_panel(story: Story) -> Panel | None:
+    """Every training client's gain over the baseline, sorted, a line for each method; None without any."""
+    lines = []
+    for name in story.order:
+        if name == story.baseline or name not in story.clients:
+            continue
+        gain = story.clients[name].gain[~story.clients[name].new]
+        gain = np.sort(gain[np.isfinite(gain)])
+        if gain.size:
+            share = 100 * (np.arange(gain.size) + 0.5) / gain.size
+            lines.append(Line(name, share, gain, style=styles(story)[name]))
     points = "points of accuracy" if story.metric.percent else "points"
-    alone = "alone" if story.baseline == "local" else story.baseline
-    drawn = gains_svg(strips, points=points, alone=alone, standalone=standalone)
-    return Picture(drawn, _gains_caption(story, order[0], most))
+    over = "alone" if story.baseline == "local" else story.baseline
+    label = f"gain over {over}, {points}"
+    return _only(Panel("", "clients, from the least gain to the largest, %", label, lines)) if lines else None
 
 
-def _gains_caption(story: Story, name: str, most: int) -> str:
-    clients = story.clients[name]
-    tests = clients.test[~clients.new & (clients.test > 0)]
-    caption = "A dot is a client" + (f", its gain the mean over {story.seeds} seeds" if story.seeds > 1 else "")
-    caption += ". The bar is the median, the grey box the middle half of the clients."
-    if story.record.federation.task == "regression":
-        caption += " A point is a hundredth of the variance of the test targets."
-    if most > DOTS:
-        caption += f" Of {most:,} clients {DOTS} are drawn, evenly in the order of their gains."
-    if tests.size:
-        median = float(np.median(tests))
-        caption += f" The median client has {counted(round(median), 'test example')}"
-        caption += f", so one example is {fixed(100 / median)} points" if story.metric.percent else ""
-        caption += ": a single dot is mostly noise, the row as a whole is not."
-    return caption
+def sizes_panel(story: Story) -> Panel | None:
+    """Test score against training examples, the best method beside the baseline."""
+    best = story.record.ranking.beside_local or next(iter(story.record.ranking.scored), None)
+    lines = []
+    for name in dict.fromkeys(name for name in (story.baseline, best) if name in story.clients):
+        mine = story.clients[name]
+        old = ~mine.new & np.isfinite(mine.score) & (mine.train > 0)
+        if old.any():
+            score = story.metric.factor * mine.score[old]
+            lines.append(Line(name, mine.train[old], score, kind="dots", style=styles(story)[name]))
+    label = f"test {task_label(story.metric)}"
+    return _only(Panel("", "training examples of a client", label, lines, log_x=True)) if lines else None
 
 
-def _hint(clients: ClientMeans, i: int, what: str) -> str:
-    new = "new client" if clients.new[i] else "client"
-    sizes = f"{number(clients.train[i], 9)} training and {number(clients.test[i], 9)} test examples"
-    return f"{new} {shortened(clients.ids[i])}: {what}; {sizes}"
+def _only(panel: Panel) -> Panel:
+    return checked(Figure("", "", [panel])).panels[0]
 
 
-def _gain_hint(clients: ClientMeans, old: NDArray, at: int) -> str:
-    i = int(old[at])
-    return _hint(clients, i, f"{fixed(clients.gain[i], sign=True)} points")
+def figures_of(story: Story) -> dict[str, Figure]:
+    """The pictures that a paper may want, by the name of their files."""
+    name = story.record.federation.name
+    of = lambda title, *panels: Figure(f"{name}: {title}", "", [panel for panel in panels if panel is not None])
+    found = {
+        "gains": of("gain of every client", gains_panel(story)),
+        "sizes": of("small and large clients", sizes_panel(story)),
+        "curves": of("validation while training", curve_panel(story), curve_panel(story, against="megabytes")),
+        "newcomers": of("new clients, by how much they bring", newcomers_panel(story)),
+        "tuning": of("what was tried", *tuning_panels(story)),
+    }
+    return {name: figure for name, figure in found.items() if figure.panels}
 
 
-def curve_pictures(story: Story) -> list[Picture]:
-    """Validation loss against rounds, and against megabytes sent."""
-    if not story.progress:
-        return []
-    rounds = [curve for curve in (_curve(story, name, sent=False) for name in story.methods) if curve]
-    sent = [curve for curve in (_curve(story, name, sent=True) for name in story.methods) if curve]
-    error = max((float(np.nanmax(curve.error)) for curve in rounds if np.isfinite(curve.error).any()), default=0.0)
-    seeds = f"Line: mean over {story.seeds} seeds; band: least to largest." if story.seeds > 1 else "One seed: no band."
-    caption = f"Mean over clients, each counting once. {seeds}"
-    if error > 0:
-        caption += f" Only a sample of the clients was looked at; whiskers: standard errors, up to {number(error, 2)}."
-    gone = [curve.method for curve in rounds if not np.isfinite(curve.mean).all()]
-    caption += f" A line ends where a seed diverged ({', '.join(gone)})." if gone else ""
-    far = in_words(outside(rounds))
-    caption += f" Too far out for the axis, an arrow at its edge: {far.partition(': ')[2]}." if far else ""
-    still = [curve.method for curve in sent if not curve.x.any()]
-    names = " and ".join(still) + (" sends" if len(still) == 1 else " send")
-    other = "The same losses against what was sent, up and down, by all clients together."
-    other += f" {names} nothing: drawn across, at the last value." if still else ""
-    return [
-        Picture(curves_svg("rounds", rounds, "rounds", "validation loss"), caption),
-        Picture(curves_svg("sent", sent, "megabytes sent", "validation loss"), other),
-    ]
-
-
-def _curve(story: Story, name: str, sent: bool) -> Curve | None:
-    if name not in story.progress:
-        return None
-    rounds, bytes_sent, mean, least, largest, error = story.progress[name]
-    style = list(story.methods).index(name)
-    return Curve(name, bytes_sent / 1e6 if sent else rounds, mean, least, largest, error, style)
-
-
-def sizes_picture(story: Story) -> Picture | None:
-    """Test score against training examples: the best method beside training alone."""
-    scored = [name for name in story.order if name in story.clients and story.score(name)]
-    if not scored:
-        return None
-    best = story.record.ranking.beside_local or scored[0]
-    other = story.baseline if story.baseline in story.methods else "local"
-    alone = other if other in scored and best != other else None
-    unit = f", {story.metric.unit}" if story.metric.unit else ""
-    aside = f"{best} to the left of the client's size, {alone} to the right" if alone else "to the left of their size"
-    caption = f"Every training client. Dots stand a little aside so that they can be seen: {aside}."
-    if len(story.clients[best].ids) >= 30:
-        caption += (
-            " Lines: means of six equal groups of clients, by size." if _sizes_differ(story.clients[best]) else ""
-        )
-    second = _series(story, alone) if alone else None
-    return Picture(
-        sizes_svg(_series(story, best), second, "training examples", f"test {story.metric.label}{unit}"), caption
+def newcomers_caption(story: Story) -> str:
+    """What must be said beneath the picture of newcomers."""
+    first = next(mine for method in story.methods.values() if (mine := method.newcomers))
+    most, who = first.examples[-1], counted(first.clients, "client")
+    seeds = f"Band: 95 % interval over {story.seeds} seeds." if story.seeds > 1 else "One seed: no band."
+    return (
+        f"{who} that never trained, the same at every point, each with at most so many of its own training examples; "
+        f"the largest has {most:,}. All their test examples count alike. {seeds} The clients are the same for every "
+        "seed: a band says nothing about other newcomers."
     )
-
-
-def _sizes_differ(clients: ClientMeans) -> bool:
-    return np.unique(clients.train[~clients.new]).size >= 6
-
-
-def _series(story: Story, name: str) -> Series:
-    clients, metric = story.clients[name], story.metric
-    old = np.flatnonzero(~clients.new)
-    write = lambda v: f"{name} {fixed(metric.factor * v)} {metric.unit}" if metric.percent else f"{name} {number(v)}"
-    hint = lambda i: _hint(clients, int(old[i]), write(clients.score[old[i]]))
-    style = list(story.methods).index(name)
-    return Series(name, clients.train[old], metric.factor * clients.score[old], hint, style)
-
-
-def pictures(story: Story) -> dict[str, Any]:
-    """Every picture of the page, by name."""
-    return {"gains": gains_picture(story), "curves": curve_pictures(story), "sizes": sizes_picture(story)}

@@ -1,18 +1,31 @@
-"""A figure as a PNG, drawn by Matplotlib (the extra `figures`) with the page's scales, colours and dashes."""
+"""A figure as a PNG or SVG, drawn by Matplotlib (the extra `figures`) with the page's scales, colours and dashes."""
 
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from apiece.report.figure import Figure, Line, Panel, checked, lines_outside, scales, shown
+from apiece.report.look import GRID, INK, SOFT, look, mark
+from apiece.report.numbers import number
 from apiece.report.outside import in_words
-from apiece.report.svg import GRID, INK, SOFT, Axis, hollow, look, square, tick
+
+# Matplotlib's names of the forms.
+FORMS = {
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "inverted_triangle": "v",
+    "hex": "h",
+    "star": "*",
+}
 
 
-def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
+def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150, form: str = "png") -> None:
     """Write the figure; fonts come with Matplotlib, so that it looks the same everywhere."""
     figure = checked(figure)
     count = len(figure.panels)
@@ -26,17 +39,20 @@ def draw_png(figure: Figure, path: Path, dots_per_inch: int = 150) -> None:
         _panel(axes, panel)
     for axes in grid.flat[count:]:
         axes.set_visible(False)
-    canvas.savefig(path, dpi=dots_per_inch, format="png")
+    # No date and no random ids: the same figure is the same file.
+    with rc_context({"svg.hashsalt": "apiece"}):
+        canvas.savefig(path, dpi=dots_per_inch, format=form, metadata={"Date": None} if form == "svg" else None)
 
 
 def _panel(axes: Any, panel: Panel) -> None:
-    x, y = scales(panel, (0.0, 1.0), (0.0, 1.0))
+    x, y = scales(panel)
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
-    _ticks(axes.xaxis, x)
-    _ticks(axes.yaxis, y)
-    axes.set_xlim(x.low, x.high)
-    axes.set_ylim(y.low, y.high)
+    for side in (axes.xaxis, axes.yaxis):
+        side.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+        side.set_minor_formatter(NullFormatter())
+    axes.set_xlim(*x)
+    axes.set_ylim(*y)
     for li in panel.lines:
         _line(axes, li, panel)
     if far := lines_outside(panel):
@@ -59,10 +75,13 @@ def _columns(panel: Panel) -> int:
     return max(1, min(len(panel.lines), 80 // (longest + 8)))
 
 
-def _ticks(side: Any, axis: Axis) -> None:
-    side.set_ticks(axis.ticks())
-    side.set_minor_locator(NullLocator())
-    side.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+def tick(value: float) -> str:
+    """A number beside an axis, where there is little room.
+
+    >>> tick(20_000), tick(10_000_000)
+    ('20,000', '1e7')
+    """
+    return number(value) if abs(value) < 1e6 else f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
 
 
 def _line(axes: Any, li: Line, panel: Panel) -> None:
@@ -73,16 +92,9 @@ def _line(axes: Any, li: Line, panel: Panel) -> None:
     if li.kind == "dots":
         if around is not None:
             axes.vlines(x, *around, color=colour, linewidth=1.2)
-        inside = "white" if hollow(li.style or 0) else colour
-        axes.plot(
-            x,
-            y,
-            "s" if square(li.style or 0) else "o",
-            color=colour,
-            markerfacecolor=inside,
-            markersize=4.5,
-            label=li.name,
-        )
+        form, hollow = mark(li.style or 0)
+        inside = "white" if hollow else colour
+        axes.plot(x, y, FORMS[form], color=colour, markerfacecolor=inside, markersize=4.5, label=li.name)
         return
     style: Any = "-" if not dash else (0, [float(part) / 2 for part in dash.split()])
     axes.plot(x, y, color=colour, linestyle=style, linewidth=1.8, label=li.name)

@@ -1,12 +1,23 @@
 """What a report tells: the record and the two tables of a run folder, and nothing else."""
 
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from apiece.evaluate import Interval
 from apiece.experiment.folder import RunFolder, read_record
 from apiece.experiment.record import ConstantRecord, MethodRecord, Record
-from apiece.experiment.tables import ClientMeans, Progress, means_of_clients, progress_of_methods, read_table
+from apiece.experiment.tables import (
+    ClientMeans,
+    Progress,
+    means_of_clients,
+    progress_of_methods,
+    read_table,
+    scores_of_clients,
+)
+from apiece.files import read_json
 from apiece.report.score import Metric, metric_of, task_metric
 
 
@@ -17,6 +28,17 @@ class Story(NamedTuple):
     record: Record
     progress: dict[str, Progress]
     clients: dict[str, ClientMeans]
+    scores: dict[str, dict[str, ClientMeans]] = {}  # noqa: RUF012 - by metric: the same clients in everything they are judged by
+    errors: dict[str, Progress] = {}  # noqa: RUF012 - as `progress`, of the score of the task instead of the loss
+    profile: pa.Table | None = None  # who the clients are; None: an older version finished the run
+    verdicts: pa.Table | None = None  # what is believed of every client
+    advice: dict[str, Any] | None = None  # what was advised before the run
+
+    @property
+    def about_clients(self) -> dict[str, Any]:
+        """What the profile says of itself: classes, what likeness is made of, how alike groups are."""
+        found = {} if self.profile is None else self.profile.schema.metadata or {}
+        return json.loads(found.get(b"apiece", b"{}"))
 
     @property
     def metric(self) -> Metric:
@@ -71,7 +93,20 @@ def read_story(folder: Path) -> Story:
     """The run in a folder; a `UserError` says what is missing."""
     run = RunFolder(folder)
     record = read_record(folder)
-    progress = progress_of_methods(read_table(run.rounds))
+    rounds, clients = read_table(run.rounds), read_table(run.clients)
     return Story(
-        folder.resolve().name, record, progress, means_of_clients(read_table(run.clients), record.ranking.metric)
+        folder.resolve().name,
+        record,
+        progress_of_methods(rounds),
+        means_of_clients(clients, record.ranking.metric),
+        scores_of_clients(clients),
+        progress_of_methods(rounds, "validation_error"),
+        read_table(run.profile) if run.profile.exists() else None,
+        read_table(run.verdicts) if run.verdicts.exists() else None,
+        _advice(run.advice),
     )
+
+
+def _advice(path: Path) -> dict[str, Any] | None:
+    found = read_json(path) if path.exists() else None
+    return found if isinstance(found, dict) else None

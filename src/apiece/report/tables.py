@@ -6,9 +6,9 @@ from apiece.experiment.record import Diverged
 from apiece.experiment.tables import ClientMeans
 from apiece.methods import CATALOG
 from apiece.report.findings import counted_points
+from apiece.report.look import shortened
 from apiece.report.numbers import DASH, fixed, known, listed, number, percent, plus_minus, size, span
 from apiece.report.story import Story
-from apiece.report.svg import shortened
 
 CLIENTS = 200  # rows of the client table; all are in clients.parquet
 

@@ -15,6 +15,7 @@ from apiece.report.convergence import convergence, so_far
 from apiece.report.fitted import FittedTable
 from apiece.report.metric_columns import OWN, POOLED, columns_of
 from apiece.report.numbers import fixed, number, plus_minus
+from apiece.report.partners import partners
 from apiece.report.score import METRICS, Metric, metric_of, ranked_by_task
 
 MARKED = {"constant": "(constant)", "own_constant": "(own)"}  # in brackets: they are no methods
@@ -37,13 +38,13 @@ def comparison(record: Record) -> Group:
         row = [name, cell("test", "mean_weighted"), cell("test", "worst10")]
         row += [cell("new_clients", "mean_weighted") if "new_clients" in found.summary else ""] * new
         row += [*_hurt(found.hurt)] * beside_local
-        rows.append([*row, f"{_sent(found) / size:.1f}"])
+        rows.append([*row, f"{(sent := _sent(found) / size):.{1 if sent < 100 else 0}f}"])
     for name, constant in record.constants.items():
         cell = lambda part, what, found=constant: _score(found.statistic(part, metric.key, what), metric)
         row = [MARKED[name], cell("test", "mean_weighted"), cell("test", "worst10")]
         rows.append([*row, *[cell("new_clients", "mean_weighted")] * new, *["", ""] * beside_local, "0.0"])
     legend = _legend(record, metric, beside_local, unit)
-    more = [_of_task(record), _newcomers(methods)]
+    more = [_of_task(record), _newcomers(methods), *(partners(name, found) for name, found in methods.items())]
     below = [part for one in more if one is not None for part in (Text(), *one)]
     return Group(FittedTable([*titles, f"{unit}\nsent"], rows), Text("\n".join(["", *legend]), style="dim"), *below)
 
@@ -166,7 +167,7 @@ def _about_gains(record: Record) -> list[str]:
     by = ", by its log loss" if metric in ("loss", "auc") else ""
     alone = "alone" if name in ALONE else f"with {name}"
     hurt = f"hurt: share of clients worse off than {alone} by more than 1 point{by}, expected (and proved)."
-    return [told + ".", hurt]
+    return [told + "; ±: over seeds or over clients, whichever is wider.", hurt]
 
 
 def _named(record: Record) -> list[str]:
@@ -204,15 +205,16 @@ def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[st
 
 def verdicts(heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Group:
     """The verdict table: intervals below their numbers, so that it fits; what does not hold stands out."""
-    claim, published, ours, _, holds = heads
+    claim, published, ours, _, power, verdict = heads
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
-    table.add_column(holds, no_wrap=True)
+    table.add_column(verdict, overflow="fold", min_width=9, max_width=9)
     table.add_column(claim, overflow="fold")
-    for head in (published, f"{ours}\n(95 % interval)"):
-        table.add_column(head, overflow="fold", justify="right", min_width=20, max_width=20)
-    for name, wanted, found, interval, verdict in rows:
-        found += f"\n({interval})" if interval else ""
-        table.add_row(verdict, name, wanted, found, style=None if verdict == "yes" else "bold")
+    for head in (published, f"{ours}\n(95 % interval)\n[{power}]"):
+        table.add_column(Text(head), overflow="fold", justify="right", min_width=18, max_width=18)
+    for name, wanted, found, interval, seen, judged in rows:
+        found += (f"\n({interval})" if interval else "") + (f"\n[{seen}]" if seen else "")
+        style = {"holds": None, "does not hold": "bold"}.get(judged, "italic")
+        table.add_row(judged, name, wanted, Text(found), style=style)
     return Group(table, Text("\n".join(["", *notes]), style="dim"))
 
 

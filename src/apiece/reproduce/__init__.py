@@ -6,6 +6,7 @@ minute or two; the full settings are the published ones. Whether a claim holds i
 """
 
 import importlib
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from apiece.experiment.train import Watch
 from apiece.files import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
-from apiece.reproduce.verdict import Claim, Reproduction
+from apiece.reproduce.verdict import FORMAT, VERDICTS, Claim, Reproduction, claim_of
 
 SYNTHETIC = {  # name -> its module, in the folder of its paper
     "asymptotics": "tuned_averaging.asymptotics",
@@ -54,6 +55,7 @@ def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> 
     with jax.enable_x64(name not in REAL):
         found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
     return {
+        "format": FORMAT,
         "name": name,
         "title": title_of(name),
         "quick": quick,
@@ -69,7 +71,7 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
     """Leave verdict.json, figure.html (with the verdict below it) and figure.png in a folder; the files."""
     told = {key: value for key, value in result.items() if key != "figure"}
     write_json(folder / "verdict.json", told)
-    tables = [Grid("Verdict", HEADS, [cells(Claim(**claim)) for claim in result["claims"]])]
+    tables = [Grid("Verdict", HEADS, [cells(claim_of(claim)) for claim in result["claims"]])]
     for title, rows in tables_in(result["settings"]).items():
         heads = list(next(iter(rows.values())))
         lines = [[name, *(cell(row[head]) for head in heads)] for name, row in rows.items()]
@@ -97,19 +99,41 @@ def cell(value: Any, digits: int = 3) -> str:
     return value if isinstance(value, str) else number(value, digits)
 
 
-HEADS = ("claim", "published", "ours", "interval", "holds?")
+HEADS = ("claim", "published", "ours", "interval", "could see", "verdict")
 
 
 def cells(claim: Claim) -> list[str]:
     """A row of the verdict table as text.
 
-    >>> cells(Claim("rounds at lam = 1", 49.0, 50.0, None, True))
-    ['rounds at lam = 1', '49', '50', '', 'yes']
+    >>> cells(Claim("rounds at lam = 1", 49.0, 50.0, None, "holds"))
+    ['rounds at lam = 1', '49', '50', '', '', 'holds']
+    >>> cells(Claim("gain", "above 0", 0.5, (-0.25, 1.25), "undecided", "here", (0.0, None), 1.07))[3:]
+    ['−0.25 to 1.25', '1.1', 'undecided']
     """
     write = lambda value: cell(value, 4)
     between = "" if claim.interval is None else f"{write(claim.interval[0])} to {write(claim.interval[1])}"
     whose = "" if claim.source == "paper" else f" ({claim.source})"
-    return [claim.name, write(claim.published) + whose, write(claim.ours), between, "yes" if claim.holds else "NO"]
+    power = "" if claim.seen is None else cell(claim.seen, 2)
+    verdict = f"{claim.verdict}: {claim.because}" if claim.because else claim.verdict
+    return [claim.name, write(claim.published) + whose, write(claim.ours), between, power, verdict]
+
+
+def read_verdict(path: Path) -> dict[str, Any]:
+    """What a run left in verdict.json, or a `UserError` if a version of another shape wrote it."""
+    told = json.loads(path.read_text(encoding="utf-8"))
+    if told.get("format") != FORMAT:
+        had = told.get("format", 1)
+        raise UserError(f"{path}: its format is {had}, and this version reads {FORMAT}. Run the reproduction again.")
+    return told
+
+
+def counted(claims: list[dict[str, Any]]) -> dict[str, int]:
+    """How many claims have each verdict.
+
+    >>> counted([{"verdict": "holds"}, {"verdict": "undecided"}, {"verdict": "holds"}])
+    {'holds': 2, 'does not hold': 0, 'undecided': 1}
+    """
+    return {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS}
 
 
 def module_of(name: str) -> Any:

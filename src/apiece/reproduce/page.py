@@ -1,40 +1,52 @@
 """docs/ref-reproduction.md, from the full runs' verdicts in docs/reproduction/: `python -m apiece.reproduce.page`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from apiece.report.numbers import number
-from apiece.reproduce import HEADS, NAMES, cell, cells, module_of, tables_in
-from apiece.reproduce.verdict import Claim
+from apiece.reproduce import HEADS, NAMES, cell, cells, counted, module_of, read_verdict, tables_in
+from apiece.reproduce.papers import PAPERS, paragraph
+from apiece.reproduce.verdict import FAILS, HOLDS, UNDECIDED, claim_of
 
 FOLDER = Path("docs/reproduction")
 
 
 def page(folder: Path = FOLDER) -> str:
     """The verdict tables as Markdown: a summary, then one section for each reproduction."""
-    found = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES}
+    found = {name: read_verdict(folder / f"{name}.json") for name in NAMES}
     lines = [
         "# What reproduces",
         "",
         "Generated from the full runs' verdicts by `make docs`; do not edit. `make reproduce` runs them all again.",
         "",
         "Each row is a claim: what was published, what came out here, an interval where chance is at work (95 %, over "
-        "independent repetitions, seeds or clients), and whether it holds. *(theory)*: a proved formula, corrected "
-        "where it was misprinted; *(reference)*: an independent computation with other code; *(here)*: one that goes "
-        "beyond the paper; otherwise the claim is the paper's. "
-        "What is wrong in print is collected in [the errata](explanation-errata.md).",
+        "independent repetitions, seeds or clients), and a verdict. A claim is an effect and the range in which it "
+        "lies if the claim is true. It *holds* if the whole interval lies in that range, it *does not hold* if the "
+        "interval lies outside, and it is *undecided* if the interval has a part in each, or if what was measured had "
+        "not come to rest. *Could see*: how far from no effect a true one must be for such a run to tell it from none "
+        "in four of five cases. *(theory)*: a proved formula, corrected where it was misprinted; *(reference)*: an "
+        "independent computation with other code; *(here)*: one that goes beyond the paper; otherwise the claim is "
+        "the paper's. What is wrong in print is collected in [the errata](explanation-errata.md).",
         "",
-        "| reproduction | what it is | claims | hold | seconds |",
-        "| --- | --- | --- | --- | --- |",
+        "| reproduction | what it is | claims | hold | do not | undecided | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, result in found.items():
-        held = sum(claim["holds"] for claim in result["claims"])
-        lines.append(
-            f"| [`{name}`](#{name}) | {result['title']} | {len(result['claims'])} | {held} | {result['seconds']:.0f} |"
-        )
+        count = counted(result["claims"])
+        numbers = (len(result["claims"]), count[HOLDS], count[FAILS], count[UNDECIDED])
+        row = " | ".join(map(str, numbers))
+        mark = "\\*" if result.get("older") else ""
+        lines.append(f"| [`{name}`](#{name}){mark} | {result['title']} | {row} | {result['seconds']:.0f} |")
     total = sum(result["seconds"] for result in found.values())
-    lines += ["", f"All together: {number(total / 60, 2)} minutes on two cores."]
+    lines += ["", f"All together: {number(total / 60, 2)} minutes on two cores, some of it while other programs ran."]
+    if any(result.get("older") for result in found.values()):
+        lines += [
+            "",
+            "\\* Rows of an earlier full run, judged by the present rule; what has changed since is said there.",
+        ]
+    lines += ["", "## Paper by paper", "", "What is corrected stands in [the errata](explanation-errata.md)."]
+    for paper, sentences in PAPERS.items():
+        lines += ["", f"**{paper}.** {paragraph(sentences)}"]
     for name, result in found.items():
         lines += ["", *_section(name, result)]
     return "\n".join(lines) + "\n"
@@ -46,7 +58,8 @@ def _section(name: str, result: dict[str, Any]) -> list[str]:
     lines += ["", about[1]] if len(about) > 1 else []
     lines += ["", f"`apiece reproduce {name}` (or `--quick`)", ""]
     lines += [f'<img src="reproduction/{name}.png" alt="Figure of {name}; its page has the numbers" width="760">', ""]
-    lines += [f"| {' | '.join(HEADS)} |", "| --- | ---: | ---: | ---: | --- |"]
+    lines += [f"*{result['older']}*", ""] if result.get("older") else []
+    lines += [f"| {' | '.join(HEADS)} |", "| --- | ---: | ---: | ---: | ---: | --- |"]
     lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in map(_row, result["claims"])]
     lines += [f"\n{note}" for note in result["notes"]]
     tables = tables_in(result["settings"])
@@ -63,8 +76,8 @@ def _table(title: str, rows: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _row(claim: dict[str, Any]) -> list[str]:
-    row = cells(Claim(**claim))
-    return [*row[:-1], "yes" if claim["holds"] else "**no**"]
+    *row, verdict = cells(claim_of(claim))
+    return [*row, verdict.replace(FAILS, f"**{FAILS}**").replace(UNDECIDED, f"*{UNDECIDED}*")]
 
 
 def _cell(text: str) -> str:

@@ -1,6 +1,16 @@
-"""What was claimed, what came out, and whether the claim holds."""
+"""What was claimed, what came out, and what follows: the claim holds, it does not hold, or this run cannot say.
+
+A claim is an effect and the range in which the effect lies if the claim is true. What a run found is a number, with an
+interval where chance is at work. The verdict is no opinion: the interval lies in the range (*holds*), outside of it
+(*does not hold*), or in both (*undecided*). A run that had not come to rest decides nothing either. Beside an effect
+stands the power of the run: the smallest effect that it would have told from none in four of five repetitions.
+
+"A is at least B, to a point" is true of two equal things, and says nothing: claims are stated as differences or
+ratios, and a range with one end does not contain it.
+"""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,24 +18,37 @@ from scipy import stats
 
 from apiece.report.figure import Figure
 
+FORMAT = 2  # of verdict.json
 SOURCES = ("paper", "theory", "reference", "here")
+HOLDS, FAILS, UNDECIDED = VERDICTS = ("holds", "does not hold", "undecided")
+Range = tuple[float | None, float | None]  # None: no end there
 
 
 class Claim(NamedTuple):
     """A row of the verdict table.
 
     name: a sentence or a quantity. published: what is claimed, a number or words. ours: what came out. interval: (low,
-    high) for `ours`, or None where nothing is random or no interval was computed. holds: whether it is so.
-    source: whose claim it is: the "paper"'s; "theory"'s (a proved formula, after correction); that of a "reference"
-    computation, made independently with other code; or one that is made "here", to go on from the paper's.
+    high) for `ours`, or None where nothing is random. verdict: one of `VERDICTS`. source: whose claim it is: the
+    "paper"'s; "theory"'s (a proved formula, after correction); that of a "reference" computation, made independently
+    with other code; or one that is made "here", to go on from the paper's. wanted: where `ours` lies if the claim
+    holds, None for a claim in words. seen: the power, as a distance from the nearest end of `wanted`. because: why
+    nothing is decided, where the interval does not say it.
     """
 
     name: str
     published: float | str
     ours: float | str
     interval: tuple[float, float] | None
-    holds: bool
+    verdict: str
     source: str = "paper"
+    wanted: Range | None = None
+    seen: float | None = None
+    because: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is shown to be so."""
+        return self.verdict == HOLDS
 
 
 class Reproduction(NamedTuple):
@@ -38,11 +61,17 @@ class Reproduction(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """A mean over independent repetitions, its standard error, and its 95% interval by Student's t."""
+    """A mean over independent repetitions, its standard error, its 95% interval by Student's t, and the power."""
 
     value: float
     error: float
     interval: tuple[float, float]
+    seen: float = math.nan  # how far from no effect a true one must be, to be told from it in four of five cases
+
+
+def _mean(middle: float, error: float, free: int) -> Mean:
+    wide, power = (float(stats.t.ppf(share, free)) * error for share in (0.975, 0.8))
+    return Mean(middle, error, (middle - wide, middle + wide), wide + power)
 
 
 def mean_of(samples: Any) -> Mean:
@@ -52,9 +81,7 @@ def mean_of(samples: Any) -> Mean:
     (2.0, [-0.484, 4.484])
     """
     samples = np.asarray(samples, float)
-    error = float(samples.std(ddof=1) / np.sqrt(len(samples)))
-    middle, wide = float(samples.mean()), float(stats.t.ppf(0.975, len(samples) - 1)) * error
-    return Mean(middle, error, (middle - wide, middle + wide))
+    return _mean(float(samples.mean()), float(samples.std(ddof=1) / np.sqrt(len(samples))), len(samples) - 1)
 
 
 def over_splits(samples: Any, exchanged: float = 0.25) -> Mean:
@@ -70,8 +97,7 @@ def over_splits(samples: Any, exchanged: float = 0.25) -> Mean:
     """
     samples = np.asarray(samples, float)
     error = float(samples.std(ddof=1) * math.sqrt(1 / len(samples) + exchanged))
-    middle, wide = float(samples.mean()), float(stats.t.ppf(0.975, len(samples) - 1)) * error
-    return Mean(middle, error, (middle - wide, middle + wide))
+    return _mean(float(samples.mean()), error, len(samples) - 1)
 
 
 def ratio_of(above: Any, below: Any) -> Mean:
@@ -81,36 +107,100 @@ def ratio_of(above: Any, below: Any) -> Mean:
     (2.0, 2.0)
     """
     above, below = np.asarray(above, float), np.asarray(below, float)
-    ratio, scale = above.mean() / below.mean(), abs(below.mean())
+    ratio, scale = float(above.mean() / below.mean()), abs(below.mean())
     left = mean_of((above - ratio * below) / scale)
     low, high = left.interval
-    return Mean(float(ratio), left.error, (float(ratio) + low, float(ratio) + high))
+    return Mean(ratio, left.error, (ratio + low, ratio + high), left.seen)
+
+
+def judge(value: float, interval: tuple[float, float] | None, wanted: Range) -> str:
+    """What follows from a number, its interval, and where it should lie. A range with one end does not contain it.
+
+    >>> judge(1.0, (0.5, 1.5), (0.0, None)), judge(1.0, (-0.5, 2.5), (0.0, None)), judge(-1.0, None, (0.0, None))
+    ('holds', 'undecided', 'does not hold')
+    >>> judge(0.0, None, (0.0, None)), judge(0.0, None, (0.0, 0.0))
+    ('does not hold', 'holds')
+    """
+    low, high = (-math.inf if wanted[0] is None else wanted[0]), (math.inf if wanted[1] is None else wanted[1])
+    first, last = interval or (value, value)
+    if math.isnan(first) or math.isnan(last) or math.isnan(value):
+        return FAILS if interval is None else UNDECIDED
+    closed = None not in wanted
+    if (low <= first and last <= high) if closed else (low < first and last < high):
+        return HOLDS
+    return FAILS if (last < low or high < first) or (not closed and (last <= low or high <= first)) else UNDECIDED
+
+
+def effect(
+    name: str,
+    published: float | str,
+    ours: Mean | float,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    source: str = "paper",
+    unfinished: str = "",
+) -> Claim:
+    """An effect, a number or a `Mean`, that lies above or below something, or between two; the verdict follows.
+
+    `unfinished` says what had not come to rest when it was measured: then nothing is decided.
+
+    >>> effect("gain over local, points", "above 0", mean_of([1.0, 1.1, 0.9]), above=0).verdict
+    'holds'
+    >>> effect("gain over local, points", "above 0", mean_of([1.0, -2.0, 1.5]), above=0).verdict
+    'undecided'
+    >>> effect("rounds", "below 3", 4.0, below=3).verdict, effect("rounds", "below 3", 2.0, below=3).verdict
+    ('does not hold', 'holds')
+    """
+    found = ours if isinstance(ours, Mean) else None
+    value, interval = (found.value, found.interval) if found else (float(ours), None)  # type: ignore[arg-type]
+    wanted: Range = (None if above is None else float(above), None if below is None else float(below))
+    verdict = UNDECIDED if unfinished else judge(value, interval, wanted)
+    seen = found.seen if found and math.isfinite(found.seen) else None
+    return Claim(name, published, value, interval, verdict, source, wanted, seen, unfinished)
 
 
 def within(name: str, published: float, ours: Any, share: float = 0.0, by: float = 0.0, source: str = "paper") -> Claim:
     """Agreement: `ours`, a number or a `Mean`, is `published` up to that share of it, or up to `by`, if that is more.
 
-    >>> within("rounds", 24, 25, share=0.15).holds, within("rounds", 24, 29, share=0.15, by=2).holds
-    (True, False)
+    A `Mean` agrees if its whole interval does. Where both sides saw the same draws there is no chance: give the number.
+
+    >>> within("rounds", 24, 25, share=0.15).verdict, within("rounds", 24, 29, share=0.15, by=2).verdict
+    ('holds', 'does not hold')
     """
-    value, interval = (ours.value, ours.interval) if isinstance(ours, Mean) else (float(ours), None)
-    holds = abs(value - published) <= max(share * abs(published), by)
-    return Claim(name, float(published), value, interval, bool(holds), source)
+    off = max(share * abs(published), by)
+    found = ours if isinstance(ours, Mean) else float(ours)
+    return effect(name, float(published), found, above=published - off, below=published + off, source=source)
+
+
+def weakest(steps: Sequence[Mean]) -> Mean:
+    """Of several effects that all have to be above 0: the one that decides, a sure fall or else the least sure rise.
+
+    >>> weakest([mean_of([1.0, 1.1]), mean_of([-1.0, -1.01]), mean_of([3.0, -2.0])]).value
+    -1.005
+    """
+    falls = [step for step in steps if step.interval[1] < 0]
+    return min(falls, key=lambda step: step.value) if falls else min(steps, key=lambda step: step.interval[0])
 
 
 def stated(
-    name: str,
-    published: float | str,
-    ours: Any,
-    holds: Any,
-    interval: tuple[float, float] | None = None,
-    source: str = "paper",
+    name: str, published: float | str, ours: float | str, holds: Any, source: str = "paper", because: str = ""
 ) -> Claim:
-    """A claim in words, judged by the caller; `ours` may be a `Mean`.
+    """A claim in words about what is not random, judged by the caller; `because`: why nobody can judge it.
 
-    >>> stated("more local work, lower floor", "yes", 0.5, True).published
-    'yes'
+    >>> stated("l2gd, printed step", "converges", "diverges", False).verdict
+    'does not hold'
     """
-    if isinstance(ours, Mean):
-        ours, interval = ours.value, ours.interval
-    return Claim(name, published, ours if isinstance(ours, str) else float(ours), interval, bool(holds), source)
+    verdict = UNDECIDED if because else HOLDS if holds else FAILS
+    value = ours if isinstance(ours, str) else float(ours)
+    return Claim(name, published, value, None, verdict, source, None, None, because)
+
+
+def claim_of(row: dict[str, Any]) -> Claim:
+    """From a row of verdict.json.
+
+    >>> claim_of(stated("a", 1.0, 2.0, False)._asdict()).verdict
+    'does not hold'
+    """
+    pair = lambda value: None if value is None else tuple(value)
+    return Claim(**{**row, "interval": pair(row["interval"]), "wanted": pair(row["wanted"])})

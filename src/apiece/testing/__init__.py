@@ -9,13 +9,24 @@ What it cannot find: a check on behaviour knows what every method must keep, not
 mixture that leaves [0, 1], a pull of the wrong strength, another layer private than the paper's: each is a sound
 method, only another one. Golden numbers and identities (docs/how-to-add-a-method.md) find those.
 
+`apiece.testing.judge_advice(federation)` judges an advisor (`apiece.experiment.advice_judge`), for strangers, too.
+
 >>> from apiece.methods import fed_avg
 >>> len(check_method(fed_avg, engines=("remote",), checks=["message_draws_nothing", "rows_of_others_are_never_read"]))
 2
 """
+
+import importlib
+from typing import Any
 
 from apiece.testing.case import ENGINES, Case
 from apiece.testing.check import check_method, run_check
 from apiece.testing.contract import CHECKS
 
 __all__ = ["CHECKS", "ENGINES", "Case", "check_method", "run_check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "judge_advice":  # stands above this room, and belongs to it in name only
+        return importlib.import_module("apiece.experiment.advice_judge").judge_advice
+    raise AttributeError(f"module 'apiece.testing' has no attribute '{name}'")

@@ -12,7 +12,8 @@ import numpy as np
 from apiece import tree
 from apiece.protocol import Data, Method, Params, Reply, Tree
 from apiece.split import path_name
-from apiece.testing.case import CLASSES, HEAD, Case, cohort_of
+from apiece.testing.case import CLASSES, HEAD, Case
+from apiece.testing.clients import cohort_of
 from apiece.testing.line import check_line
 from apiece.testing.play import play
 from apiece.testing.same import check_finite, check_same, check_shapes
@@ -22,7 +23,7 @@ from apiece.testing.same import check_finite, check_same, check_shapes
 def states_keep_their_shapes(case: Case, engine: str) -> None:
     """A state comes out with the structure, shapes and dtypes it went in with."""
     with jax.enable_x64(False):
-        check_shapes("in float32", case.shapes(), case.parameters)
+        check_shapes("in float32", case.usual, case.parameters)
     with jax.enable_x64(True):
         check_shapes("in float64", case.shapes(np.float64), case.parameters)
 
@@ -143,7 +144,7 @@ def what_is_private_stays_with_the_client(case: Case, engine: str) -> None:
     """The option `private` names what stays with the client and is its own; the rest of the model is everybody's."""
     if not case.has_private:
         return
-    shapes = case.layered.shapes()
+    shapes = case.layered.usual
     # Of this network no two matrices have one shape, so that a shape tells which one it is.
     matrices = {leaf.shape: name for name, leaf in _named(shapes.params).items() if leaf.ndim == 2}
     private = {shape: name for shape, name in matrices.items() if name.startswith(HEAD)}

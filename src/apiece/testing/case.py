@@ -20,76 +20,18 @@ from apiece.engines.remote.halves import compile_programs
 from apiece.engines.simulation.asynchronous import Asynchronous
 from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.world.arrivals import Journal
-from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.models import Model, mlp, objective, softmax
-from apiece.protocol import (
-    Client,
-    Cohort,
-    Data,
-    Message,
-    Method,
-    Params,
-    Reply,
-    Server,
-    Tree,
-    apply_model,
-    merge_replies,
-    with_merge,
-)
+from apiece.protocol import Client, Data, Message, Method, Params, Reply, Server, Tree, apply_model
+from apiece.testing.clients import FIRST_EVERYBODY, POPULATION, SIZES, Chosen, Punctual, Schedule, cohort_of
+from apiece.testing.watched import Refusing, refuse_replies, watch_method
 
 ENGINES = ("vectorized", "remote", "asynchronous")
-SIZES = (1, 3, 7, 20, 5)
-POPULATION = 4  # the last client is known, but never sampled
 FEATURES, HIDDEN, CLASSES = 3, 4, 3
 SEED = 7
 # Set where the factory has them: checks are quick, and fit a model with the parameters w and b.
 SMALL = {"batch": 8, "steps": 3, "prox_steps": 2, "tune_epochs": 2, "population": POPULATION, "private": "b"}
 HEAD = "out"  # what is private of the model with two layers, where the factory has that option
-FIRST_EVERYBODY = ((0, 1, 2, 3), (1, 3), (0, 2, 3))
-Schedule = tuple[tuple[int, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Chosen(Participation):
-    """A round's clients as written down, in the order written down.
-
-    >>> Chosen(schedule=((3, 1), (0,))).draw(seed=0, round=0, population=4).tolist()
-    [3, 1]
-    """
-
-    schedule: Schedule = ()
-
-    def places(self, population: int) -> int:
-        """Room for everybody, so that one compiled program serves every schedule."""
-        return population
-
-    def draw(self, seed: int, round: int, population: int) -> np.ndarray:
-        """The clients written down for this round."""
-        return np.array(self.schedule[round])
-
-
-@dataclasses.dataclass(frozen=True)
-class Punctual:
-    """Arrivals without delay: a round's clients as written down start together and arrive together.
-
-    >>> Punctual(((3, 1), (0,))).journal(seed=0, population=4, merges=2).merge.tolist()
-    [0, 0, 1]
-    """
-
-    schedule: Schedule = ()
-    buffer: int = POPULATION
-
-    def in_flight(self) -> int:
-        """Room for everybody, so that one compiled program serves every schedule."""
-        return POPULATION
-
-    def journal(self, seed: int, population: int, merges: int) -> Journal:
-        """The clients written down, round after round."""
-        round = np.repeat(np.arange(len(self.schedule)), [len(cohort) for cohort in self.schedule])
-        client = np.array([i for cohort in self.schedule for i in cohort])
-        return Journal(client, round, round, np.arange(1.0, len(self.schedule) + 1))
 
 
 class Ending(NamedTuple):
@@ -149,9 +91,14 @@ class Case:
         self._kept: dict[Any, Any] = {}
 
     @functools.cached_property
+    def usual(self) -> "Shapes":
+        """The shapes of everything as users have it: in float32, with the options as numbers; traced once."""
+        return self.shapes()
+
+    @functools.cached_property
     def reply(self) -> Reply:
         """The shapes of a reply."""
-        return self.shapes().reply
+        return self.usual.reply
 
     @functools.cached_property
     def layered(self) -> "Case":
@@ -162,7 +109,7 @@ class Case:
     def refuses_layers(self) -> bool:
         """Whether the method is for models of one layer, and says so to whoever gives it another."""
         try:
-            self.layered.shapes()
+            self.layered.usual  # noqa: B018 (made to see whether it can be)
         except UserError:
             return True
         return False
@@ -351,63 +298,3 @@ def some_start(model: Model, key: Any) -> Params:
     keys = jax.random.split(key, len(leaves))[::-1]
     drawn = [jax.random.normal(k, leaf.shape) / 2 for k, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(form, drawn)
-
-
-def cohort_of(ids: tuple[int, ...]) -> Cohort:
-    """These clients, none of them late, weighted by their examples."""
-    weight = jnp.array([SIZES[i] for i in ids], jnp.float32)
-    return Cohort(jnp.array(ids, jnp.int32), weight, jnp.zeros(len(ids), jnp.int32), jnp.int32(POPULATION))
-
-
-class Refusing(NamedTuple):
-    """The server of `refuse_replies`: the method's own, how often it has merged, and from which merge on it refuses."""
-
-    inner: Server
-    merges: Tree
-    patience: Tree
-
-
-def refuse_replies(method: Method, client: int) -> Method:
-    """The method whose server refuses every reply of one client from its second merge on."""
-
-    def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
-        refused = (cohort.ids == client) & (server.merges >= server.patience)
-        cohort = cohort._replace(weight=jnp.where(refused, 0, cohort.weight))
-        inner, counted = merge_replies(method, server.inner, replies, cohort, key)
-        return Refusing(inner, server.merges + 1, server.patience), counted
-
-    return with_merge(
-        method,
-        merge,
-        refuses=True,
-        init=lambda params, key: Refusing(method.init(params, key), jnp.int32(0), jnp.int32(1)),
-        message=lambda server, i: method.message(server.inner, i),
-    )
-
-
-def watch_method(method: Method, reply: Reply) -> Method:
-    """The method, whose server also notes the replies of the round and whose clients what they enrolled with."""
-    blank = jax.tree.map(lambda leaf: np.zeros((POPULATION + 1, *leaf.shape), leaf.dtype), reply)  # made in no time
-
-    def merge(state: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
-        place = jnp.where(cohort.weight > 0, cohort.ids, POPULATION)  # the last row is for those who do not count
-        server, counted = merge_replies(method, state[0], replies, cohort, key)
-        noted = tree.put(jax.tree.map(jnp.asarray, blank), place, replies)
-        return (server, noted), counted
-
-    def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
-        inner, reply = method.local(client[0], message, data, key)
-        return (inner, client[1]), reply
-
-    keep = method.keep
-    return with_merge(
-        method,
-        merge,
-        init=lambda params, key: (method.init(params, key), blank),
-        message=lambda state, i: method.message(state[0], i),
-        enroll=lambda params, message, data, key: (method.enroll(params, message, data, key), params),
-        local=local,
-        personal=lambda client, message, data, key: method.personal(client[0], message, data, key),
-        keep=keep and (lambda before, after: (keep(before[0], after[0]), after[1])),
-        forgets=False,  # what they enrolled with is to be seen
-    )

@@ -9,7 +9,8 @@ import numpy as np
 
 from apiece import tree
 from apiece.protocol import Data, Params, Tree
-from apiece.testing.case import FIRST_EVERYBODY, POPULATION, SIZES, Case, Ending
+from apiece.testing.case import Case, Ending
+from apiece.testing.clients import FIRST_EVERYBODY, POPULATION, SIZES
 from apiece.testing.line import check_line
 from apiece.testing.same import ROUNDING, check_finite, check_like, check_outcomes, check_same
 
@@ -23,7 +24,7 @@ def check_models(what: str, outcome: Ending) -> None:
 @check_line(1)
 def engines_return_states_as_they_were(case: Case, engine: str) -> None:
     """A whole run keeps the structure, shapes and dtypes of server and clients, and every number finite."""
-    shapes, outcome = case.shapes(), case.run(engine)
+    shapes, outcome = case.usual, case.run(engine)
     check_like("the server's state", outcome.server, shapes.server)
     check_like("a client's state", tree.take(outcome.clients, 0), shapes.client)
     check_like("a personal model", tree.take(outcome.models, 0), shapes.personal)
@@ -119,7 +120,7 @@ def a_newcomer_has_a_model(case: Case, engine: str) -> None:
 @check_line(9)
 def states_are_committed_when_replies_counted(case: Case, engine: str) -> None:
     """A client whose reply did not count is as it was before, but for what is its own progress."""
-    if not jax.tree.leaves(case.shapes().client):
+    if not jax.tree.leaves(case.usual.client):
         return
     method = case.build(case.hyper, 0)
     everybody = (0, 1, 2, 3)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from apiece.protocol import Client, Data, Params, Reply, Server, Tree
-from apiece.testing.case import SIZES, Case, cohort_of
+from apiece.testing.case import Case
+from apiece.testing.clients import SIZES, cohort_of
 
 PLAYERS = (3, 1)
 ROUNDS = 2

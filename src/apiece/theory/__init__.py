@@ -8,8 +8,10 @@ import numpy as np
 if TYPE_CHECKING:
     from apiece.theory import (
         all_for_all,
+        all_for_all_rates,
         asymptotics,
         clup,
+        complexities,
         crossovers,
         ffgg,
         finite,
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "asymptotics", "risk", "crossovers", "finite", "spectrum", "printed", "linear",
-    "clup", "self_fl", "all_for_all", "ffgg",
+    "clup", "complexities", "self_fl", "all_for_all", "all_for_all_rates", "ffgg",
 ]
 # fmt: on
 

@@ -53,7 +53,7 @@ def steps_needed(shared: Sharing, eps: Any, *, bound: Any = 1.0, distance: Any =
     10000.0
     """
     eps, (bound, distance) = _precision(eps), above_zero(bound=bound, distance=distance)
-    return plain(4 * distance**2 * bound**2 * shared.loneliness / eps**2)
+    return plain(formulas.phase_length(shared.loneliness, eps, bound, distance))
 
 
 def phase_step(shared: Sharing, eps: Any, *, bound: Any = 1.0) -> Any:
@@ -63,7 +63,7 @@ def phase_step(shared: Sharing, eps: Any, *, bound: Any = 1.0) -> Any:
     0.01
     """
     eps, (bound,) = _precision(eps), above_zero(bound=bound)
-    return plain(shared.neighbours.shape[-1] * eps / (2 * bound**2 * shared.loneliness))
+    return plain(formulas.phase_step(shared.loneliness, shared.neighbours.shape[-1], eps, bound))
 
 
 def steady_step(shared: Sharing, eps: Any, *, smoothness: Any, convexity: Any, noise: Any) -> Any:

@@ -9,19 +9,19 @@ Who uses which: FedAvg stays at the centre: risk r^2, no variance. FTFA and MAML
 RTFA and pFedMe are ridge around it; training alone is the same around zero, with rho in the place of r.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize
 
 from apiece.theory import finite, plain
-from apiece.theory.domain import from_zero
+from apiece.theory.domain import from_zero, shares
 from apiece.theory.risk import Risk
 from apiece.theory.spectrum import IDENTITY, Spectrum, companion, denominators, ratio, stieltjes, zero_root
 
-__all__ = ["IDENTITY", "Risk", "Spectrum", "best_lam", "best_risk", "centre", "ridge", "ridgeless", "risks",
-           "stieltjes", "tuning_pays_below"]  # fmt: skip
+__all__ = ["IDENTITY", "Kind", "Risk", "Spectrum", "best_lam", "best_risk", "centre", "ridge", "ridgeless", "risks",
+           "risks_of_kinds", "stieltjes", "tuning_pays_below"]  # fmt: skip
 
 
 def ridgeless(gamma: Any, radius: Any, noise: Any, spectrum: Spectrum = IDENTITY) -> Risk:
@@ -154,6 +154,35 @@ def risks(
         "local": ridgeless(gamma, norm, noise, own),
         "local_ridge": _ridge_from_0_to_infinity(gamma, alone, norm, noise, own),
     }
+
+
+class Kind(NamedTuple):
+    """A kind of clients: what share of all they are, and what their risks depend on."""
+
+    share: float
+    gamma: float
+    radius: float
+    noise: float
+    norm: float
+    spectrum: Spectrum = IDENTITY
+
+
+def risks_of_kinds(kinds: Sequence[Kind], ridge: Any) -> dict[str, Risk]:
+    """The mean risks over clients that differ in size, covariance, radius and noise: covariate and label shift.
+
+    The limits hold client by client: FedAvg's model still tends to the shared centre if deviations are independent of
+    covariances, and from there on a client has its own gamma, r, sigma and spectrum. Infinitely many clients.
+
+    >>> alike = Kind(0.5, 2.0, 1.0, 1.0, 2**0.5)
+    >>> small_and_noisy = Kind(0.5, 4.0, 1.0, 2.0, 2**0.5, Spectrum.of([0.5, 2.0], [0.5, 0.5]))
+    >>> found = risks_of_kinds([alike, small_and_noisy], 2.0)
+    >>> [round(float(found[name].total), 3) for name in ("fed_avg", "ftfa", "rtfa", "local")]
+    [1.125, 2.067, 1.164, 2.74]
+    """
+    shares("shares of the kinds", np.array([kind.share for kind in kinds]))
+    each = [(kind.share, risks(kind.gamma, ridge, kind.radius, kind.noise, kind.norm, kind.spectrum)) for kind in kinds]
+    mean = lambda name, part: plain(np.sum([share * getattr(found[name], part) for share, found in each], axis=0))
+    return {name: Risk(mean(name, "bias"), mean(name, "variance")) for name in each[0][1]}
 
 
 def tuning_pays_below(gamma: Any, radius: Any) -> Any:

@@ -105,6 +105,42 @@ def gradients_to(
     return rounds * constants(lam, smoothness, convexity).steps
 
 
+def lyapunov_weight(lam: Numbers, smoothness: Numbers, convexity: Numbers) -> Numbers:
+    """c of the Lyapunov function |x - x*|^2 + c mean_i |w_i - prox_i(x)|^2, which shrinks by `rate` in every round.
+
+    c = 2 lam^2 [gamma/e + gamma^2 (2 + 1/(1 - gamma L_g))] / (1 - gamma mu_g + gamma e - q), with
+    e = mu_g/2 (1 - gamma mu_g) and q = (2 + 4 L_w^2 gamma^2 lam^2)(1 - lr (mu + lam))^K. The w_i of a round stand
+    beside the x that they were made from.
+
+    >>> round(float(lyapunov_weight(1.0, 1.0, 0.1)), 4)
+    59.3426
+    """
+    mu_g, l_g, l_w, gamma, lr, steps = constants(lam, smoothness, convexity)
+    (lam,), (_, mu) = above_zero(lam=lam), curvatures(smoothness, convexity)
+    e = mu_g / 2 * (1 - gamma * mu_g)
+    q = (2 + 4 * l_w**2 * gamma**2 * lam**2) * (1 - lr * (mu + lam)) ** steps
+    return 2 * lam**2 * (gamma / e + gamma**2 * (2 + 1 / (1 - gamma * l_g))) / (1 - gamma * mu_g + gamma * e - q)
+
+
+def total_error(
+    rounds: Numbers, lam: Numbers, smoothness: Numbers, convexity: Numbers, start: Numbers, statistical: Numbers
+) -> Numbers:
+    """The mean squared distance to the true models after T rounds is at most this (Corollary 3, corrected).
+
+    2 [2 max(1/c, L_w^2) r^T V_0] + 2 b: r of `rate`, c of `lyapunov_weight`, V_0 (`start`) the Lyapunov function before
+    the first round counted, and b (`statistical`) the squared error of the exact solution, as from
+    `statistical_bounds`. Printed is 2 r^T mean_i |w_i - w~_i|^2 in the place of the first term, which is 0 for personal
+    models that begin at the solution; but the server drags them away from it.
+
+    >>> round(float(total_error(1000, 1.0, 1.0, 0.1, start=5.0, statistical=0.25)), 6)
+    0.5
+    """
+    (rounds, start, statistical) = from_zero(rounds=rounds, start=start, statistical=statistical)
+    c, weight = constants(lam, smoothness, convexity), lyapunov_weight(lam, smoothness, convexity)
+    left = 2 * np.maximum(1 / weight, c.l_w**2) * rate(lam, smoothness, convexity) ** rounds * start
+    return 2 * left + 2 * statistical
+
+
 def steps_suffice(
     lam: Numbers, smoothness: Numbers, convexity: Numbers, gamma: Numbers, lr: Numbers, steps: Numbers
 ) -> Numbers:

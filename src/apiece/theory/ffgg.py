@@ -65,6 +65,34 @@ def quadratic_smoothness(a: Any, b: Any, hessian: Any) -> Smoothness:
     return Smoothness(plain(norm(hessian + inner)), plain(2 * np.maximum(norm(hessian), norm(inner))))
 
 
+def composed_smoothness(outer: Any, inner: Any, a: Any) -> Any:
+    """L for f(theta, w) = phi(theta) + psi(A theta + B w - y), both convex: at most L_phi + L_psi |A|^2.
+
+    `outer` is the smoothness of phi, `inner` that of psi. The paper's Example 3 prints L_phi + L_psi: with A = 10 I,
+    B = 0, phi = 0 and psi = |u|^2/2 that is 1, and the truth is 100.
+
+    >>> composed_smoothness(0.0, 1.0, [[10.0, 0.0], [0.0, 10.0]])
+    100.0
+    """
+    (outer, inner), a = from_zero(outer=outer, inner=inner), np.asarray(a, float)
+    return plain(outer + inner * np.linalg.norm(a, ord=2, axis=(-2, -1)) ** 2)
+
+
+def coupled_convexity(convexity: Any, cross: Any, response: Any) -> Any:
+    """How strongly monotone F_m is (Example 2): mu - C1 C2, at least mu/2 if C1 C2 <= mu/2.
+
+    f is mu-strongly convex in theta, its mixed second derivative at most C1 (`cross`), and w*(theta) moves by at most
+    C2 (`response`) for each length that theta moves.
+
+    >>> coupled_convexity(2.0, 0.5, 1.0)
+    1.5
+    """
+    (mu,), (cross, response) = above_zero(convexity=convexity), from_zero(cross=cross, response=response)
+    if not (cross * response <= mu / 2).all():
+        raise UserError("Example 2 needs C1 C2 <= mu/2: the private part answers too strongly")
+    return plain(mu - cross * response)
+
+
 def late_step(smoothness: Any, active: Any, delay: Any) -> Any:
     """1 / (2 L sqrt(2 A d)): the proved step with A clients at work and replies up to d server versions late.
 

@@ -42,6 +42,23 @@ def proved_steps(lam: Any, smoothness: Any, convexity: Any) -> tuple[Any, Any, A
     return far / (2 * lam * smoothness), 1 / far, steps
 
 
+def noisy_steps(lam: Any, smoothness: Any, convexity: Any) -> tuple[Any, Any, Any]:
+    """(gamma, lr, K) of Theorem 3, for gradients of batches; K is to be rounded up, and only lam may be traced.
+
+    gamma = 1/(2 L_g);  lr = min{mu (lam + L)/(4 L (lam + mu)^2), 1/(lam + L)}, the step whose ball of noise is the
+    smallest proved;  K the least with (2 + 64 L_w^2 lam^2/mu_g^2) (1 - lr (lam + mu))^K <= (1 - gamma L_g)^4 = 1/16,
+    where L_w lam/mu_g = lam/mu.
+
+    >>> [round(float(value), 6) for value in noisy_steps(0.5, 3.0, 0.5)]
+    [1.166667, 0.145833, 44.16856]
+    """
+    near, far = lam + convexity, lam + smoothness
+    xp = array_functions(lam)
+    lr = xp.minimum(convexity * far / (4 * smoothness * near**2), 1 / far)
+    steps = xp.log(16 * (2 + 64 * (lam / convexity) ** 2)) / -xp.log1p(-lr * near)
+    return far / (2 * lam * smoothness), lr, steps
+
+
 # Self-FL.
 
 
@@ -129,6 +146,24 @@ def steady_step(largest: Any, lonely: Any, clients: Any, eps: Any, smoothness: A
     quiet = convexity * eps * clients / (2 * smoothness * noise * lonely)
     stable = 1 / (2 * smoothness * largest)
     return array_functions(stable, quiet).minimum(stable, quiet)
+
+
+def phase_step(lonely: Any, clients: Any, eps: Any, bound: Any) -> Any:
+    """N eps / (2 B^2 S): the step of a phase of setting 1.
+
+    >>> phase_step(1.0, 1, 0.02, 1.0)
+    0.01
+    """
+    return clients * eps / (2 * bound**2 * lonely)
+
+
+def phase_length(lonely: Any, eps: Any, bound: Any, distance: Any) -> Any:
+    """4 D^2 B^2 S / eps^2: how many rounds it has.
+
+    >>> phase_length(1.0, 0.02, 1.0, 1.0)
+    10000.0
+    """
+    return 4 * distance**2 * bound**2 * lonely / eps**2
 
 
 def steps_to_a_quarter(convexity: Any, step: Any) -> Any:

@@ -11,7 +11,14 @@ from apiece.experiment.contest import Rival, contest
 from apiece.experiment.judge import Outcome
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.reproduce.fedclup import ladder as ladder
-from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
+from apiece.reproduce.fedclup.images_by_classes import (
+    Task,
+    arena_of,
+    averaged_on_all_classes,
+    on_all_classes,
+    validated_on_all_classes,
+    whole_of,
+)
 from apiece.reproduce.fedclup.images_runs import CASES, GRID, rivals_of
 from apiece.reproduce.fedclup.published import DEGREES, published, rung
 
@@ -129,31 +136,57 @@ def test_all_methods_compute_as_many_gradients_and_only_the_medium_degree_is_tun
         assert inner["steps"] * inner["prox_steps"] == gradients and inner["lr"] * lam == 0.5
     tuned = {who for who, rival in rivals.items() if rival.grid}
     assert tuned == {"local", "fed_avg", "fed_clup medium", "pfedme medium"}
-    assert all(tuple(*rivals[who].grid.values()) == GRID for who in tuned)
+    sizes = {who: GRID if who == "pfedme medium" else case.grid for who in tuned}
+    assert all(tuple(*rivals[who].grid.values()) == sizes[who] for who in tuned)
     assert rivals.keys() == published(name, 2).keys()
 
 
-def test_a_ladder_grows_if_no_rung_falls_and_the_last_is_above_the_first():
-    of = lambda *means: {
-        rung("pfedme", d): m + np.array([-0.001, 0, 0.001]) for d, m in zip(DEGREES, means, strict=True)
-    }
-    assert ladder.grows("", of(0.3, 0.295, 0.5), "pfedme").holds, "half a point down is no fall"
-    assert not ladder.grows("", of(0.3, 0.28, 0.5), "pfedme").holds
-    assert not ladder.grows("", of(0.5, 0.5, 0.497), "pfedme").holds
+def test_a_ladder_grows_if_its_last_rung_is_above_the_first():
+    jitter = 0.001 * np.array([[-1, 0, 1], [0, 1, -1], [1, -1, 0]])
+    of = lambda *means: {rung("pfedme", d): m + j for d, m, j in zip(DEGREES, means, jitter, strict=True)}
+    assert ladder.grows("", of(0.3, 0.4, 0.5), "pfedme").verdict == "holds"
+    assert ladder.grows("", of(0.5, 0.4, 0.3), "pfedme").verdict == "does not hold"
+    assert ladder.grows("", of(0.3, 0.4, 0.301), "pfedme").verdict == "undecided"
+    assert ladder.grows("", of(0.3, 0.4, 0.5), "pfedme", "still moving").verdict == "undecided"
 
 
-def test_between_means_neither_below_local_nor_above_global():
-    of = lambda *rungs: dict(
-        zip(("local", *(rung("fed_clup", d) for d in DEGREES), "fed_avg"), np.array(rungs)[:, None], strict=True)
-    )
-    assert ladder.between("", of(0.3, 0.4, 0.5, 0.6, 0.7), "fed_clup").holds
-    assert not ladder.between("", of(0.3, 0.4, 0.5, 0.72, 0.7), "fed_clup").holds
-    assert not ladder.between("", of(0.3, 0.28, 0.5, 0.6, 0.7), "fed_clup").holds
+def test_between_means_above_local_and_below_global():
+    names = ("local", *(rung("fed_clup", d) for d in DEGREES), "fed_avg")
+    of = lambda *rungs: {name: np.full(3, value) for name, value in zip(names, rungs, strict=True)}
+    assert ladder.between("", of(0.3, 0.4, 0.5, 0.6, 0.7), "fed_clup").verdict == "holds"
+    for out in (of(0.3, 0.4, 0.5, 0.72, 0.7), of(0.3, 0.28, 0.5, 0.6, 0.7), of(0.3, 0.3, 0.3, 0.3, 0.3)):
+        assert ladder.between("", out, "fed_clup").verdict == "does not hold"
+
+
+def test_a_run_whose_validation_loss_still_falls_is_not_at_rest():
+    curve = lambda losses: [{"round": r, "validation_loss": v, "validation_error": v} for r, v in enumerate(losses, 1)]
+    of = lambda losses: [Outcome(np.arange(1), {}, curve(losses), {})]
+    rounds = np.arange(1, 21)
+    found = {"fast": of(0.1 + 0.5**rounds), "slow": of(0.99**rounds), "short": of([0.3, 0.2])}
+    assert ladder.still_moving(found, ["fast"]) == ""
+    assert ladder.still_moving(found, list(found)) == "not at rest: slow, short"
+
+
+def test_the_averaged_model_is_the_mean_of_the_clients_models(twice):
+    here, *_, engine = twice
+    run = engine.advance(engine.start(here.model.init, 3, dict(lam=2.0, lr=0.1)), 2)
+    models, (x, y, _) = engine.personal(run, np.arange(TASK.clients)), here.splits["test"]
+    guesses = here.model.apply({name: leaf.mean(0) for name, leaf in models.items()}, x).argmax(1)
+    assert averaged_on_all_classes(here)(engine, run) == pytest.approx(float((guesses == y).mean()), abs=1e-3)
+
+
+def test_clients_drawn_from_a_pool_are_judged_on_all_of_its_pictures(folder):
+    task = TASK._replace(clients=3, pool=20)
+    place = arena_of(task, 2)
+    whole = whole_of(task, 2, 0, place)
+    assert place.population == 3 and whole.population == 20
+    assert len(set(np.asarray(place.y).tolist())) <= 6 and len(set(np.asarray(whole.splits["test"][1]).tolist())) == 10
+    assert whole_of(TASK, 2, 0, place) is place
 
 
 def test_the_published_order_agrees_with_itself_and_not_with_its_reverse():
     printed = {
-        held: {who: np.array([value]) for who, value in published("MNIST logit", held).items()} for held in (2, 10)
+        held: {who: np.full(2, value) for who, value in published("MNIST logit", held).items()} for held in (2, 10)
     }
     assert ladder.same_order("MNIST logit", printed).ours == pytest.approx(1)
     turned = {held: {who: -value for who, value in row.items()} for held, row in printed.items()}

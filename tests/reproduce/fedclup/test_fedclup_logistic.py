@@ -78,12 +78,12 @@ def test_the_verdicts_follow_the_numbers():
     }  # fmt: skip
     held = lambda claims: [claim.holds for claim in claims]
     good = build(alike, alike, apart)
-    assert held(table._personalization(good)) == [True] * 4
-    assert held(table._rounds(good, LOOKS)) == [True] * 3
+    assert held(table._personalization(good)) == [True] * 6
+    assert held(table._rounds(good, LOOKS)) == [True] * 5
     assert table._rule(good).holds
     turned = build(alike[::-1], alike[::-1], apart[::-1])
-    assert held(table._personalization(turned)) == [False] * 4
-    assert held(table._rounds(turned, LOOKS)) == [False] * 3
+    assert held(table._personalization(turned)) == [False] * 6
+    assert held(table._rounds(turned, LOOKS)) == [False] * 5
     assert not table._rule(turned).holds
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from apiece.data.sources import synthetic
-from apiece.reproduce.tuned_averaging.asymptotics import SETTINGS
-from apiece.reproduce.tuned_averaging.linear_clients import Setting, risks
-from apiece.theory import linear
+from apiece.reproduce.tuned_averaging.asymptotics import SETTINGS, UNLIKE
+from apiece.reproduce.tuned_averaging.linear_clients import Setting, risks, unlike_risks
+from apiece.theory import asymptotics, linear
 
 FEATURES, CLIENTS, ALPHA = 12, 9, 0.05
 THREE = SETTINGS[3]
@@ -59,3 +59,32 @@ def test_the_smallest_setting_already_knows_the_formula_from_the_misprint():
     found = risks(Setting("", 2.0, 2.0, 1.0, 1.0), 60, 100, seed=0)["true_ftfa"]
     error = found.std(ddof=1) / 10
     assert abs(found.mean() - 1.5) < 3 * error < 0.3
+
+
+def test_unlike_clients_have_the_mean_risk_of_their_kinds_by_plain_numpy():
+    """Covariance, size, radius and noise differ: pseudo-inverses on data drawn here, against the formula."""
+    rng, d, each, total = np.random.default_rng(0), 120, 60, 0.0
+    kinds = [(60, np.ones(d), 1.0, 1.0), (30, np.repeat([0.5, 2.0], d // 2), 2.0, 0.5)]
+    centre, found = np.ones(d) / np.sqrt(d), []
+    for n, values, radius, noise in kinds:
+        for _ in range(each):
+            away = rng.standard_normal(d)
+            theta = centre + radius * away / np.linalg.norm(away)
+            x = rng.standard_normal((n, d)) * np.sqrt(values)
+            y = x @ theta + noise * rng.standard_normal(n)
+            tuned = centre + np.linalg.pinv(x) @ (y - x @ centre)
+            found.append(values @ (tuned - theta) ** 2)
+    spread = asymptotics.Spectrum.of([0.5, 2.0], [0.5, 0.5])
+    theory = asymptotics.risks_of_kinds(
+        [asymptotics.Kind(0.5, 2.0, 1.0, 1.0, 2**0.5), asymptotics.Kind(0.5, 4.0, 2.0, 0.5, 5**0.5, spread)], 1.0
+    )
+    total = theory["ftfa"].total
+    assert np.mean(found) == pytest.approx(total, rel=0.05) and total == pytest.approx(2.5, abs=0.4)
+
+
+def test_kinds_are_dealt_as_they_are_described():
+    kinds = UNLIKE["all differ"]
+    found = unlike_risks(kinds, 40, 50, seed=1)
+    assert {values.shape for values in found.values()} == {(2, 50)}
+    weaker, stronger = found["fed_avg"].mean(1)  # radius 0.7 and 1.8
+    assert stronger > 3 * weaker

@@ -120,16 +120,23 @@ class ServerHalf:
         header = {"round": self.round, "heard": self.heard.get(i, NEVER)}
         return encode(self.terms.message, method.message(self.server, jnp.int32(i)), header)
 
-    def merge(self, wires: dict[int, bytes], weights: Mapping[int, float] | None = None) -> None:
+    def merge(
+        self,
+        wires: dict[int, bytes],
+        weights: Mapping[int, float] | None = None,
+        sent: Mapping[int, int] | None = None,
+    ) -> None:
         """One round's replies, merged; one that is malformed, of another round or not finite is refused and noted, and
         does not end the round. Nobody's replies change nothing.
 
-        `weights`: how much each client's reply counts; by default its number of examples.
+        `weights`: how much each client's reply counts; by default its number of examples. `sent`: the rounds whose
+        messages they answer, where nobody waits; by default all answer this one.
         """
-        read = {i: reply for i, wire in wires.items() if (reply := self._read(i, wire, weights)) is not None}
+        asked = {i: self.round for i in wires} if sent is None else sent
+        read = {i: reply for i, wire in wires.items() if (reply := self._read(i, wire, weights, asked[i])) is not None}
         if read:
             ids, weight = list(read), [examples for _, examples in read.values()]
-            delay = jnp.zeros(len(ids), jnp.int32)
+            delay = jnp.array([self.round - asked[i] for i in ids], jnp.int32)
             population = jnp.int32(self.population)
             cohort = Cohort(jnp.array(ids, jnp.int32), jnp.array(weight, jnp.float32), delay, population)
             key = jax.random.fold_in(keys(self.terms.seed).server, self.round)
@@ -137,15 +144,21 @@ class ServerHalf:
             self.server, counted = self.terms.programs.merge(
                 self.terms.hyper, self.terms.params, np.int32(self.round), self.server, replies, cohort, key
             )
-            self.heard |= {i: self.round for i, told in zip(ids, np.asarray(counted), strict=True) if told}
+            self.heard |= {i: asked[i] for i, told in zip(ids, np.asarray(counted), strict=True) if told}
         self.round += 1
 
-    def _read(self, i: int, wire: bytes, weights: Mapping[int, float] | None) -> tuple[Tree, float] | None:
+    def check(self, i: int, wire: bytes, sent: int | None = None) -> Refusal | None:
+        """Why a reply to the message of round `sent` (default: this one) cannot count; None: it can."""
+        before = len(self.refusals)
+        self._read(i, wire, None, self.round if sent is None else sent)
+        return self.refusals.pop() if len(self.refusals) > before else None
+
+    def _read(self, i: int, wire: bytes, weights: Mapping[int, float] | None, asked: int) -> tuple[Tree, float] | None:
         """(reply, its weight) of client i, or None if it cannot count."""
         try:
             reply, header = decode(self.terms.reply, wire)
-            if header.get("round") != self.round:
-                raise UserError(f"client {i} answered round {header.get('round')}, but this is round {self.round}")
+            if header.get("round") != asked:
+                raise UserError(f"client {i} answered round {header.get('round')}, but this is round {asked}")
             examples = _within(header, "examples", f"reply of client {i}")
             if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(reply)):
                 raise UserError(f"the reply of client {i} holds numbers that are not finite")

@@ -22,10 +22,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
-from apiece.engines.contact import Build, Keys, Visit, keys, remembered, settle, visit
+from apiece.engines.contact import Build, Keys, Visit, is_finite, keys, remembered, settle, visit
 from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation, Stage
-from apiece.engines.simulation.division import divided, on_devices
+from apiece.engines.simulation.division import divided, on_devices, on_host
 from apiece.engines.simulation.rows import round_up, touched_rows
 from apiece.engines.world.arrivals import Arrivals, Journal
 from apiece.errors import UserError
@@ -203,11 +203,11 @@ class Asynchronous(Simulation):
         if goes_back:
             columns["home"] = np.where(back, home, rows_at_most).astype(np.int32)
         rows, known = self.lend(run, touched, rows_at_most)
-        server, rows, known, flight = self._block(
+        server, rows, known, flight, refused = self._block(
             run.server, rows, known, run.flight, self._stage(run), keys(run.seed), columns, dispatch
         )
         self.commit(run, touched, rows, known)
-        return dataclasses.replace(run, server=server, flight=flight)
+        return dataclasses.replace(run, server=server, flight=flight, refused=run.refused + int(on_host(refused)))
 
     # The compiled program.
 
@@ -219,12 +219,18 @@ class Asynchronous(Simulation):
         plan, who = lax.with_sharding_constraint((plan, who), everywhere)
 
         def merged(server: Tree, replies: Tree, plan: dict) -> tuple:
-            cohort = Cohort(plan["whose"], plan["weight"], plan["late"], jnp.int32(self.population))
+            method, weight, lost = self.build(stage.hyper, plan["version"]), plan["weight"], jnp.int32(0)
+            if looks := method.merge_counted is None and bool(jax.tree.leaves(replies)):
+                sound = jax.vmap(is_finite)(replies)
+                lost, weight = ((weight > 0) & ~sound).sum(dtype=jnp.int32), jnp.where(sound, weight, 0)
+            cohort = Cohort(plan["whose"], weight, plan["late"], jnp.int32(self.population))
             key = jax.random.fold_in(streams.server, plan["version"])
-            return merge_replies(self.build(stage.hyper, plan["version"]), server, replies, cohort, key)
+            after, counted = merge_replies(method, server, replies, cohort, key)
+            # Replies come a few at a time, perhaps one: who is alone and no number changes nothing.
+            return tree.where((weight > 0).any(), after, server) if looks else after, counted, lost
 
         def step(state: tuple, now: tuple) -> tuple:
-            (server, rows, known, flight), (plan, who) = state, now
+            (server, rows, known, flight, refused), (plan, who) = state, now
             method = self.build(stage.hyper, plan["version"])
             here = stage._replace(server=server, stream=streams.client, round=plan["version"])
             work = everyone(who, rows, known, here)
@@ -233,13 +239,13 @@ class Asynchronous(Simulation):
             rows, known = self._remembered(method, rows, known, who["slots"], work, ahead)
             arrived = tree.take(flight.reply, plan["back"])
             counts = plan["merges"] & (plan["weight"] > 0).any()
-            nothing = lambda server, replies, plan: (server, jnp.zeros(len(plan["back"]), bool))
-            server, counted = lax.cond(counts, merged, nothing, server, arrived, plan)
+            nothing = lambda server, replies, plan: (server, jnp.zeros(len(plan["back"]), bool), jnp.int32(0))
+            server, counted, lost = lax.cond(counts, merged, nothing, server, arrived, plan)
             if not self.commits_at_once(method):
                 rows, known = self._go_back(method, flight, rows, known, plan, counts, counted)
-            return lax.with_sharding_constraint((server, rows, known, flight), everywhere), None
+            return lax.with_sharding_constraint((server, rows, known, flight, refused + lost), everywhere), None
 
-        return lax.scan(step, (server, rows, known, flight), (plan, who))[0]
+        return lax.scan(step, (server, rows, known, flight, jnp.int32(0)), (plan, who))[0]
 
     def _depart(
         self, method: Method, flight: Flight, rows: Tree, known: Any, plan: dict, who: dict, work: Visit

@@ -16,10 +16,22 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
-from apiece.engines.contact import Build, Visit, key_of, keys, model_in_use, model_shapes, remembered, settle, visit
+from apiece.engines.contact import (
+    Build,
+    Visit,
+    is_finite,
+    key_of,
+    keys,
+    model_in_use,
+    model_shapes,
+    remembered,
+    settle,
+    visit,
+)
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.fallback import mend_model, mend_models
+from apiece.engines.simulation.answer import MORE, SMALL, answer_all, asked_at_once
 from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
 from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
@@ -28,8 +40,6 @@ from apiece.errors import UserError
 from apiece.protocol import Data, Message, Method, Params, Personal, Question, Tree
 
 GROUP = 64  # clients whose models are made by one call, if these are not large
-MORE = 1024  # clients, at most, if what the call makes is small
-SMALL = 16 << 20  # bytes of it
 MODES = ("auto", "sequential", "vmap")
 
 
@@ -95,7 +105,6 @@ class Simulation(Engine):
         self._open = jax.jit(self._open_server)
         self._personal = jax.jit(self._personal_models)
         self._newcomer = jax.jit(self._newcomers_model)
-        self._answers = jax.jit(self._answer_all, static_argnames=("answer", "capacity"))
 
     @property
     def sizes(self) -> np.ndarray:  # type: ignore[override]  # of what is laid out now
@@ -165,15 +174,19 @@ class Simulation(Engine):
         check_part(part, self.held_out)
         split = self.train if part == "train" else self.held_out[part]
         who = np.arange(self.population) if ids is None else np.asarray(ids)
-        group = round_up(min(GROUP, max(len(who), 1)), self.mesh.size)
+        at_once = asked_at_once(question.answer, message, split) if self.sequential and len(who) > GROUP else GROUP
+        group = round_up(min(max(GROUP, at_once), max(len(who), 1)), self.mesh.size)
+        how: dict[str, Any] = dict(answer=question.answer, mesh=self.mesh, sequential=self.sequential)
         parts = []
         for first in range(0, len(who), group):
             some = np.asarray(who[first : first + group], np.int32)
             place = padded(dict(ids=some, starts=split.starts[some], sizes=split.sizes[some]), group)
-            found = self._answers(place, message, split.x, split.y, answer=question.answer, capacity=split.capacity)
-            parts.append(jax.tree.map(lambda leaf: on_host(leaf)[: len(some)], found))  # noqa: B023 (used at once)
-        stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        return stacked if question.stacked else jax.tree.map(lambda leaf: leaf.sum(axis=0), stacked)
+            found = answer_all(place, message, split.x, split.y, capacity=split.capacity, **how)
+            found = jax.tree.map(lambda leaf: on_host(leaf)[: len(some)], found)  # noqa: B023 (used at once)
+            parts.append(found if question.stacked else jax.tree.map(lambda leaf: leaf.sum(axis=0), found))
+        if question.stacked:
+            return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return jax.tree.map(lambda *leaves: np.sum(leaves, axis=0, dtype=leaves[0].dtype), *parts)
 
     def personal_groups(
         self, run: RunState, ids: np.ndarray, group: int | None = None
@@ -344,7 +357,14 @@ class Simulation(Engine):
         def one(c: dict) -> Visit:
             old = tree.take(rows, c["slots"])
             work = visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
-            return work._replace(kept=()) if self.commits_at_once(method) else work  # nobody will ask for it
+            if method.merge_counted is None and jax.tree.leaves(work.reply):  # else nobody refuses, or the method does
+                work = work._replace(sound=is_finite(work.reply))
+            if not self.commits_at_once(method):
+                return work
+            # That a reply is no number follows from itself: settled here, one state leaves the client and not two.
+            settles = not self.stateless and jax.tree.leaves(work.sound)
+            after = settle(method, work.sound, True, old, work)[0] if settles else work.after
+            return work._replace(after=after, kept=())
 
         return each(one, who, who["present"], self.sequential)
 
@@ -359,20 +379,12 @@ class Simulation(Engine):
         if self.stateless:
             return rows, known
         after, knows = work.after, jnp.ones(len(slots), bool)
+        if method.keep is None and jax.tree.leaves(work.sound):
+            knows = work.sound | known[slots]
         if not self.commits_at_once(method):
             one = functools.partial(settle, method)
             after, knows = jax.vmap(one)(counted, known[slots], tree.take(rows, slots), work)
         return tree.put(rows, slots, after), known.at[slots].set(knows).at[-1].set(False)
-
-    def _answer_all(self, who: dict, message: Message, x: Tree, y: Tree, answer: Callable, capacity: int) -> Tree:
-        def work(who: dict, message: Message, x: Tree, y: Tree) -> Tree:
-            def one(c: dict) -> Tree:
-                data = Data(x, y, c["starts"], c["sizes"], capacity)
-                return answer(message, data, jax.random.fold_in(jax.random.key(0), c["ids"]))
-
-            return each(one, who, who["sizes"] > 0, self.sequential)
-
-        return divided(work, self.mesh, rows=1, whole=3)(who, message, x, y)
 
     def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Personal:
         def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Personal:

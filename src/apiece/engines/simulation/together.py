@@ -63,17 +63,23 @@ def advance_together(engine: Vectorized, runs: Sequence[RunState], rounds: int, 
     everybody = np.arange(0 if engine.stateless else engine.population)
     lent = [engine.lend(run, everybody, len(everybody)) for run in (*runs, *spare)]
     rows, known = stack([rows for rows, _ in lent]), lent[0][1]
-    round, clock = first.round, first.clock
+    round, clock, refused = first.round, first.clock, np.zeros(width, np.int64)
     while round < last:
         some = min(engine.block, last - round)
         plan, _, took = engine.plan_block(first.seed, round, some, engine.block)
-        server, rows, known = engine.block_of_runs(server, rows, known, stage, keys(first.seed), plan)
+        server, rows, known, lost = engine.block_of_runs(server, rows, known, stage, keys(first.seed), plan)
+        refused += on_host(lost)
         round, clock = round + some, clock + took
     server, rows, known = (jax.tree.map(on_host, each) for each in (server, rows, known))
     found = []
     for at, run in enumerate(runs):
+        if refused[at] and jax.tree.leaves(run.rows):  # who then remembers what is its own affair
+            found.append(engine.advance(run, rounds))
+            continue
         mine, theirs = (tree.take(each, at) for each in (server, rows))
         engine.commit(run, everybody, theirs, known)
         mine = on_devices(jax.tree.map(jnp.asarray, mine), engine.mesh)
-        found.append(dataclasses.replace(run, server=mine, round=last, clock=clock))
+        found.append(
+            dataclasses.replace(run, server=mine, round=last, clock=clock, refused=run.refused + int(refused[at]))
+        )
     return found

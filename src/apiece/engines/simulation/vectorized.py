@@ -6,6 +6,7 @@ busy, no padding, any number of steps) or all at once (`vmap`, on an accelerator
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -16,10 +17,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
-from apiece.engines.contact import Build, Keys, keys
+from apiece.engines.contact import Build, Keys, keys, weigh_sound
 from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation, Stage
-from apiece.engines.simulation.division import divided
+from apiece.engines.simulation.division import divided, on_host
 from apiece.engines.simulation.rows import round_up, touched_rows
 from apiece.engines.world.cohort import Participation
 from apiece.engines.world.faults import Faults
@@ -68,7 +69,8 @@ class Vectorized(Simulation):
         # The same for several runs of one seed (`together`). Who is known follows from the plan, which is one for all:
         # so nobody's enrolling is computed for nothing.
         options: Any = Stage(*[None] * 7)._replace(hyper=0)  # type: ignore[arg-type]  # axes, not values
-        several = jax.vmap(self._run_block, in_axes=(0, 0, None, options, None, None), out_axes=(0, 0, None))
+        alike = functools.partial(self._run_block, alike=True)
+        several = jax.vmap(alike, in_axes=(0, 0, None, options, None, None), out_axes=(0, 0, None, 0))
         self.block_of_runs = jax.jit(several, donate_argnums=1)
 
     @property
@@ -98,9 +100,10 @@ class Vectorized(Simulation):
     def _advance_block(self, run: RunState, rounds: int, block: int) -> RunState:
         plan, touched, took = self.plan_block(run.seed, run.round, rounds, block)
         rows, known = self.lend(run, touched, self.working_rows(block))
-        server, rows, known = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
+        server, rows, known, refused = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
         self.commit(run, touched, rows, known)
-        return dataclasses.replace(run, server=server, round=run.round + rounds, clock=run.clock + took)
+        lost, clock = run.refused + int(on_host(refused)), run.clock + took
+        return dataclasses.replace(run, server=server, round=run.round + rounds, clock=clock, refused=lost)
 
     def plan_block(self, seed: int, first: int, rounds: int, block: int) -> tuple[dict, np.ndarray, float]:
         """What a program needs to know of so many rounds, whose states they touch, and how long they take."""
@@ -132,18 +135,28 @@ class Vectorized(Simulation):
             took += fate.duration
         return ids, present, weight, took
 
-    def _run_block(self, server: Tree, rows: Tree, known: Any, stage: Stage, streams: Keys, plan: dict) -> tuple:
+    def _run_block(
+        self, server: Tree, rows: Tree, known: Any, stage: Stage, streams: Keys, plan: dict, alike: bool = False
+    ) -> tuple:
+        """(server, rows, known, how many replies were refused) after a block.
+
+        `alike`: all that work are known from then on, as if no reply were refused.
+        """
         everyone = divided(self._work, self.mesh, rows=1, whole=3)
         # Left to itself, XLA divides the plan as the clients are and then has to collect it again, round by round.
         everywhere = NamedSharding(self.mesh, P())
         plan = lax.with_sharding_constraint(plan, everywhere)
 
         def play(state: tuple, plan: dict) -> tuple:
-            server, rows, known = state
+            server, rows, known, refused = state
             round, weight = plan["round"], lax.with_sharding_constraint(plan["weight"], everywhere)
             now = stage._replace(server=server, stream=streams.client, round=round)
             who = {name: plan[name] for name in ("ids", "slots", "present", "starts", "sizes")}
             work = everyone(who, rows, known, now)
+            if jax.tree.leaves(work.sound):
+                weight, lost = weigh_sound(weight, lax.with_sharding_constraint(work.sound, everywhere))
+                refused = refused + lost
+                work = work._replace(sound=()) if alike else work
             cohort = Cohort(plan["ids"], weight, jnp.zeros(self.places, jnp.int32), jnp.int32(self.population))
             merge_key = jax.random.fold_in(streams.server, round)
             method = self.build(stage.hyper, round)
@@ -151,10 +164,10 @@ class Vectorized(Simulation):
             # With stragglers there are rounds in which clients work and nobody's reply counts.
             server = merged if self.faults.none else tree.where((weight > 0).any(), merged, server)
             server = lax.with_sharding_constraint(server, everywhere)
-            return server, *self._remembered(method, rows, known, plan["slots"], work, counted)
+            return server, *self._remembered(method, rows, known, plan["slots"], work, counted), refused
 
         def step(state: tuple, plan: dict) -> tuple:
             # Rounds beyond the last one fill the block up, so that every block is the same program.
             return lax.cond(plan["played"], play, lambda state, plan: state, state, plan), None
 
-        return lax.scan(step, (server, rows, known), plan)[0]
+        return lax.scan(step, (server, rows, known, jnp.int32(0)), plan)[0]

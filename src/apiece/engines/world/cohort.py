@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -59,15 +61,19 @@ class Availability:
 class Participation:
     """Everybody; a cohort of `size` clients without replacement; or each client with `probability`.
 
-    Of those who are available; when too few are, fewer come.
+    Of those who are available; when too few are, fewer come. Or whom `chosen(seed, round, population)` names, a
+    function of one's own that gives the same clients whenever it is asked; `size` is then the most that it names.
 
     >>> Participation(size=3).draw(seed=0, round=5, population=1000).tolist()
     [381, 695, 831]
+    >>> Participation(chosen=take_turns).draw(seed=0, round=3, population=20).tolist()
+    [3, 13]
     """
 
     size: int | None = None
     probability: float | None = None
     availability: Availability = dataclasses.field(default_factory=Availability)
+    chosen: Callable[[int, int, int], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.size is not None and self.probability is not None:
@@ -76,6 +82,10 @@ class Participation:
             raise UserError(f"a cohort needs at least one client; cohort = {self.size}")
         if self.probability is not None and not 0 < self.probability <= 1:
             raise UserError(f"a participation probability lies above 0 and at most at 1; got {self.probability}")
+        if self.chosen is not None and (self.probability is not None or self.availability != Availability()):
+            raise UserError(
+                "a participation of one's own says itself who is there: leave probability and availability out"
+            )
 
     def places(self, population: int) -> int:
         """The most clients that a round can have (a fixed number: it is a shape of the compiled program).
@@ -95,6 +105,8 @@ class Participation:
 
     def draw(self, seed: int, round: int, population: int) -> np.ndarray:
         """The ids of this round's clients, in ascending order; at least one, if any is available."""
+        if self.chosen is not None:
+            return self._checked(self.chosen(seed, round, population), round, population)
         there = self.availability.there(seed, round, population)
         places = min(self.places(population), len(there))
         if places == len(there) and self.probability is None:
@@ -105,6 +117,24 @@ class Participation:
             count = min(max(1, rng.binomial(len(there), self.probability)), places)
         return there[np.sort(rng.choice(len(there), count, replace=False, shuffle=False))]
 
+    def _checked(self, named: Any, round: int, population: int) -> np.ndarray:
+        """What a stranger's function named: numbers of clients that there are, none twice, no more than told of."""
+        ids = np.asarray(named)
+        said = f"the participation of one's own, asked for round {round},"
+        if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+            raise UserError(f"{said} gives a list of clients' numbers, not {named!r}")
+        ids = np.sort(ids.astype(int))
+        if len(ids) and not 0 <= ids[0] <= ids[-1] < population:
+            wrong = ids[0] if ids[0] < 0 else ids[-1]
+            raise UserError(f"{said} named client {wrong}; clients are numbered from 0 to {population - 1}")
+        if (ids[1:] == ids[:-1]).any():
+            raise UserError(f"{said} named a client twice: {ids.tolist()}")
+        if len(ids) > self.places(population):
+            raise UserError(
+                f"{said} named {len(ids)} clients, and at most {self.size} were told of by 'cohort'; raise it"
+            )
+        return ids
+
     def visits_each(self, rounds: int, population: int) -> int:
         """How many visits a client makes on average in so many rounds; at least one.
 
@@ -113,3 +143,12 @@ class Participation:
         """
         share = self.probability or self.places(population) / population
         return max(1, round(rounds * share))
+
+
+def take_turns(seed: int, round: int, population: int) -> np.ndarray:
+    """A tenth of the clients in each round, one tenth after another: cyclic participation, as of time zones.
+
+    >>> take_turns(seed=0, round=1, population=20).tolist()
+    [1, 11]
+    """
+    return np.arange(round % min(10, population), population, min(10, population))

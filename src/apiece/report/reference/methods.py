@@ -34,16 +34,17 @@ def page() -> str:
     lines += [
         "",
         "What it costs. Sizes are in models (one model = all parameters, here 650 numbers); gradient evaluations are "
-        "per visit of a client with the default options, and once more for the final use; `?`: known only at run "
-        "time, because the method chooses the number of steps as it goes. Methods with an option `private` share all "
+        "per visit of a client with the default options, once when it enrolls, and once more for the final use; `?`: "
+        "known only at run time, because the method chooses the number of steps as it goes. Methods with an option "
+        "`private` share all "
         "but the biases here; what they send is the shared part.",
         "",
-        "| method | kept by a client | down | up | gradients a visit | at the end |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| method | kept by a client | down | up | gradients a visit | to enroll | at the end |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         sizes = [_models(row[key], model) for key in ("bytes_kept", "bytes_down", "bytes_up")]
-        counts = [_count(row[key]) for key in ("gradients", "gradients_personal")]
+        counts = [_count(row[key]) for key in ("gradients", "gradients_enroll", "gradients_personal")]
         lines.append(_line(f"`{row['name']}`", *sizes, *counts))
     for row in rows:
         lines += ["", *_section(row)]

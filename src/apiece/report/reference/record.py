@@ -1,4 +1,4 @@
-"""docs/record.schema.json and product.schema.json, generated from the types of both: `make docs`."""
+"""docs/record.schema.json, product.schema.json and advice.schema.json, generated from their types: `make docs`."""
 
 import json
 import sys
@@ -6,14 +6,15 @@ from typing import Any
 
 import pydantic
 
+from apiece.advise.advice import Advice
 from apiece.experiment.product import Product
 from apiece.experiment.record import Record
 
-FILES: dict[str, type[pydantic.BaseModel]] = {"record": Record, "product": Product}
+FILES: dict[str, type[pydantic.BaseModel]] = {"record": Record, "product": Product, "advice": Advice}
 
 
 def schema(file: str = "record") -> dict[str, Any]:
-    """The JSON schema of record.json, or of product.json.
+    """The JSON schema of record.json, of product.json or of advice.json.
 
     >>> schema()["required"][0], schema("product")["title"]
     ('format', 'product.json of apiece')

@@ -24,7 +24,7 @@ This page is generated from the types in `src/apiece/experiment/`: `make docs`.
 # Keys that exclude others, and what they need beside them, so that every example runs.
 APART: dict[str, dict[str, dict[str, Any]]] = {
     "model": {"objective": {}},
-    "train": {"probability": {}, "engine": {}},
+    "train": {"probability": {}, "engine": {}, "participation": {}},
     "train.arrivals": {"delays": {}, "clients": {"delays": [0, 3]}, "recorded": {}},
     "train.arrivals.pace": {"times": {"law": "given"}},
     "train.faults.pace": {"times": {"law": "given"}},
@@ -48,13 +48,16 @@ fine_tune = {part = "out", epochs = 5}
 [[methods.warm.stages]]
 method = "fed_avg"
 rounds = 50
+lr = {grid = [0.1, 0.3]}
 [[methods.warm.stages]]
 method = "fed_per"
 ```
 
 With grids alone every combination is tried; with a range, `tune` settings. Options that are not mentioned then keep
 their defaults; where nothing is searched by hand, tuning looks where the method says (`apiece methods NAME`). A list or
-a matrix may stand in a file: `bias = {file = "bias.csv"}`.
+a matrix may stand in a file: `bias = {file = "bias.csv"}`. The options of stages are options of the whole row,
+`stage1_lr`, `stage2_private`, ..., `fine_tune_epochs`, ... in tables and in the record, and tuned as those of any
+method.
 """
 }
 

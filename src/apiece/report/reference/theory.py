@@ -16,8 +16,10 @@ TITLES = {
     "printed": "The formulas as printed",
     "linear": "Linear regression in closed form",
     "clup": "FedCLUP",
+    "complexities": "FedCLUP and its rivals by order",
     "self_fl": "Self-FL",
     "all_for_all": "All-for-one and All-for-all",
+    "all_for_all_rates": "How fast All-for-all converges",
     "ffgg": "FFGG",
 }
 

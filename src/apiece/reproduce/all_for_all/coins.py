@@ -187,7 +187,8 @@ def _phases(engine: Vectorized, tosses: Tosses, how: str, restart: bool, common:
         if restart:
             x = np.asarray(similarity.combine(filter, mean))
         step = steady_step(shared, eps, smoothness=1.0, convexity=1.0, noise=NOISE)
-        run = _mixed(run, x, Mixing(jnp.asarray(shared.mixing), jnp.asarray(shared.largest), jnp.ones(())))
+        numbers = jnp.asarray(shared.mixing), jnp.asarray(shared.largest), jnp.ones(())
+        run = _mixed(run, x, Mixing(*numbers, run.server.mixing.chosen))
         run = dataclasses.replace(run, hyper={"lr": step * shared.largest})
         end = run.round + int(steps_to_a_quarter(1.0, step))
         while run.round < min(end, looks[-1]):

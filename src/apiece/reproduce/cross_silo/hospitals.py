@@ -27,7 +27,7 @@ from apiece.report.figure import Figure
 from apiece.reproduce.cross_silo.pictures import clients_panel, figure_of, newcomers_panel
 from apiece.reproduce.cross_silo.rivals import FEW, IMPERSONAL, RIDGE, SHOWN, Sizes, rivals
 from apiece.reproduce.cross_silo.silos import Silos, compete
-from apiece.reproduce.verdict import Claim, Reproduction, over_splits, stated
+from apiece.reproduce.verdict import Claim, Reproduction, effect, over_splits, within
 
 COUNTS = (1, 3, 10, 30, 100)
 
@@ -145,12 +145,12 @@ def claims_of(silos: Silos, what: str, quick: bool) -> list[Claim]:
 def above(name: str, points: np.ndarray, who: str = "") -> Claim:
     """That the difference, in points, is above 0 beyond its interval over splits."""
     found = over_splits(points)
-    return stated(name + (f" ({who})" if who else ""), "yes", found, found.interval[0] > 0, source="here")
+    return effect(name + (f" ({who})" if who else ""), "above 0", found, above=0, source="here")
 
 
 def nobody(name: str, count: int) -> Claim:
     """That the largest number of clients proved hurt in any split is 0."""
-    return stated(f"{name}, most in a split", 0.0, count, count == 0, source="here")
+    return within(f"{name}, most in a split", 0.0, float(count), source="here")
 
 
 def per_method(silos: Silos) -> dict[str, dict[str, float]]:

@@ -5,8 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from apiece.data.federation import Federation
 from apiece.data.load.read import read
 from apiece.data.partition import partitioned
 from apiece.data.sources.real import file_of
@@ -16,6 +18,7 @@ from apiece.engines.simulation.score import Examples
 from apiece.experiment import build as setup
 from apiece.experiment.build import Arena
 from apiece.experiment.spec_tables import ModelSpec
+from apiece.protocol import Batch
 
 SHARES = (1 / 2, 1 / 6, 1 / 3)
 
@@ -32,6 +35,7 @@ class Task(NamedTuple):
     half: bool
     clients: int
     examples: int
+    pool: int = 0  # cut into so many clients, of which these are drawn: some classes may then be nobody's
 
     @property
     def train(self) -> int:
@@ -44,15 +48,29 @@ def arena_of(task: Task, held: int, seed: int = 0, like: Arena | None = None) ->
 
     The seed chooses the pictures, who holds which, and which of them test.
     """
-    x, y, names = pictures(file_of(task.file))
-    chosen = balanced(y, task.clients * task.examples, seed)
-    x = halved(x[chosen]) if task.half else x[chosen]
-    federation = partitioned(
-        x, y[chosen], task.clients, "by_classes", k=held, name=task.file, classes=names, shares=SHARES, seed=seed
-    )
+    federation = federation_of(task, held, seed)
+    if task.pool:
+        drawn = np.random.default_rng([seed, held]).permutation(task.pool)[: task.clients]
+        federation = federation.take(np.sort(drawn))
     if like is not None:
         return setup.arena(federation, like.model, like.objective)
     return setup.arena(federation, setup.model_of(ModelSpec(name=task.model, options=task.options), federation))
+
+
+def federation_of(task: Task, held: int, seed: int) -> Federation:
+    """Everybody that the pictures are cut for."""
+    x, y, names = pictures(file_of(task.file))
+    clients = task.pool or task.clients
+    chosen = balanced(y, clients * task.examples, seed)
+    x = halved(x[chosen]) if task.half else x[chosen]
+    return partitioned(
+        x, y[chosen], clients, "by_classes", k=held, name=task.file, classes=names, shares=SHARES, seed=seed
+    )
+
+
+def whole_of(task: Task, held: int, seed: int, place: Arena) -> Arena:
+    """Where everybody's pictures are: the arena itself, or, if clients were drawn from a pool, that of all of these."""
+    return setup.arena(federation_of(task, held, seed), place.model, place.objective) if task.pool else place
 
 
 @lru_cache(maxsize=1)
@@ -87,15 +105,29 @@ def halved(x: np.ndarray) -> np.ndarray:
     return np.rint(blocks.mean((2, 4))).astype(x.dtype)
 
 
-def on_all_classes(place: Arena) -> Callable[[Simulation, RunState], np.ndarray]:
+def on_all_classes(place: Arena, whole: Arena | None = None) -> Callable[[Simulation, RunState], np.ndarray]:
     """(engine, run) -> [clients]: how often each client's model is right on everybody's test pictures together."""
-    judged = _on_everybodys(place, "test")
+    judged = _on_everybodys(place, "test", whole)
     return lambda engine, run: 1 - judged(engine, run)[1]
 
 
-def validated_on_all_classes(place: Arena) -> Callable[[Simulation, RunState], tuple[float, float]]:
+def averaged_on_all_classes(place: Arena, whole: Arena | None = None) -> Callable[[Simulation, RunState], float]:
+    """(engine, run) -> how often the mean of the clients' models is right on everybody's test pictures together."""
+    x, y, _ = (whole or place).splits["test"]
+    mistakes = jax.jit(lambda model: place.objective.outcomes(model, Batch(x, y, jax.numpy.ones(len(y))))[1].mean())
+
+    def accuracy(engine: Simulation, run: RunState) -> float:
+        models = engine.personal(run, np.arange(place.population))
+        return 1 - float(mistakes(jax.tree.map(lambda leaf: leaf.mean(0), models)))
+
+    return accuracy
+
+
+def validated_on_all_classes(
+    place: Arena, whole: Arena | None = None
+) -> Callable[[Simulation, RunState], tuple[float, float]]:
     """(engine, run) -> (loss, error): the clients' mean on everybody's validation pictures together."""
-    judged = _on_everybodys(place, "validation")
+    judged = _on_everybodys(place, "validation", whole)
 
     def means(engine: Simulation, run: RunState) -> tuple[float, float]:
         losses, mistakes = judged(engine, run)
@@ -104,9 +136,11 @@ def validated_on_all_classes(place: Arena) -> Callable[[Simulation, RunState], t
     return means
 
 
-def _on_everybodys(place: Arena, part: str) -> Callable[[Simulation, RunState], tuple[np.ndarray, np.ndarray]]:
+def _on_everybodys(
+    place: Arena, part: str, whole: Arena | None
+) -> Callable[[Simulation, RunState], tuple[np.ndarray, np.ndarray]]:
     """(engine, run) -> (losses, errors) [clients] of each client's model on a split of everybody's."""
-    x, y, offsets = place.splits[part]
+    x, y, offsets = (whole or place).splits[part]
     starts, sizes = np.zeros(place.population, np.int32), np.full(place.population, offsets[-1], np.int32)
     everybody = {part: Examples(x, y, starts, sizes)}
 

@@ -8,7 +8,14 @@ from apiece.experiment.build import Arena
 from apiece.experiment.contest import Rival, Step, contest, errors
 from apiece.experiment.judge import Outcome
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.reproduce.fedclup.images_by_classes import Task, arena_of, on_all_classes, validated_on_all_classes
+from apiece.reproduce.fedclup.images_by_classes import (
+    Task,
+    arena_of,
+    averaged_on_all_classes,
+    on_all_classes,
+    validated_on_all_classes,
+    whole_of,
+)
 from apiece.reproduce.fedclup.ladder import Accuracy
 from apiece.reproduce.fedclup.published import DEGREES, HIGH, LADDERS, LOW, MEDIUM, rung
 
@@ -25,11 +32,12 @@ class Case(NamedTuple):
     lams: tuple[float, float, float]
     batch: int
     seeds: int = 3
-    looks: int = 10
+    looks: int = 1
+    grid: tuple[float, ...] = GRID
 
 
 CASES = {
-    "MNIST logit": Case(Task(MNIST, "softmax", {}, False, 20, 120), (0.5, 1.5, 2.5), 32, 5, looks=1),
+    "MNIST logit": Case(Task(MNIST, "softmax", {}, False, 10, 360, pool=40), (0.5, 1.5, 2.5), 32, 5, grid=(0.01,)),
     "MNIST CNN2": Case(Task(MNIST, "cnn2", dict(width=16, hidden=[128]), True, 10, 120), (0.2, 0.5, 2.5), 16),
     "MNIST CNN5": Case(Task(MNIST, "cnn5", dict(width=8, hidden=[64]), True, 10, 90), (0.2, 0.5, 2.5), 16),
     "CIFAR CNN3": Case(Task(CIFAR, "cnn3", dict(width=16), True, 10, 150), (0.1, 0.5, 1.0), 16),
@@ -37,9 +45,14 @@ CASES = {
 
 
 class Cell(NamedTuple):
-    """A task with so many classes a client, by method: step size, and for each seed both accuracies and test errors."""
+    """A task with so many classes a client, by method: step size, and for each seed three accuracies and the outcome.
+
+    `averaged`: the mean of everybody's models on everybody's test pictures; `every`: each one's own model on them;
+    `own`: each one's own model on its own test pictures.
+    """
 
     step_size: dict[str, float]
+    averaged: Accuracy
     every: Accuracy
     own: Accuracy
     outcomes: dict[str, list[Outcome]]
@@ -48,14 +61,15 @@ class Cell(NamedTuple):
 def rivals_of(case: Case) -> dict[str, Rival]:
     """Local, Global, and both methods at three degrees; the medium one is tuned and the others do likewise."""
     work: dict[str, Any] = dict(epochs=EPOCHS, batch=case.batch)
-    rivals = {name: Rival(name, work, dict(lr=GRID)) for name in ("local", "fed_avg")}
+    rivals = {name: Rival(name, work, dict(lr=case.grid)) for name in ("local", "fed_avg")}
     gradients = EPOCHS * -(-case.task.train // case.batch)
     inner: dict[str, Any] = dict(steps=gradients // PROX_STEPS, prox_steps=PROX_STEPS, batch=case.batch)
     lam = dict(zip(DEGREES, case.lams, strict=True))
     for degree in (MEDIUM, HIGH, LOW):
         options = {"fed_clup": work, "pfedme": dict(lr=0.5 / lam[degree], **inner)}
         for method in LADDERS:
-            tried, like = ({TRIED[method]: GRID}, None) if degree == MEDIUM else ({}, rung(method, MEDIUM))
+            sizes = case.grid if method == "fed_clup" else GRID
+            tried, like = ({TRIED[method]: sizes}, None) if degree == MEDIUM else ({}, rung(method, MEDIUM))
             rivals[rung(method, degree)] = Rival(method, dict(lam=lam[degree], **options[method]), tried, like)
     return rivals
 
@@ -71,7 +85,10 @@ def played(name: str, numbers: tuple[int, ...], step: Step) -> dict[int, Cell]:
             place = arena_of(case.task, held, seed, first)
             first = first or place
             tell = lambda what, where=f"{name}, {held} classes": step(f"{where}: {what}")
-            asked: dict[str, Any] = dict(after=on_all_classes(place), tune_on=validated_on_all_classes(place))
+            whole = whole_of(case.task, held, seed, place)
+            each, mean = on_all_classes(place, whole), averaged_on_all_classes(place, whole)
+            both = lambda engine, run, each=each, mean=mean: (float(each(engine, run).mean()), mean(engine, run))
+            asked: dict[str, Any] = dict(after=both, tune_on=validated_on_all_classes(place, whole))
             how: dict[str, Any] = dict(tune_rounds=TUNED, step=tell)
             parts.append(contest(place, rivals, plan, (seed,), **asked, **how))
             # The first seed's clients have chosen the step sizes for all.
@@ -79,7 +96,8 @@ def played(name: str, numbers: tuple[int, ...], step: Step) -> dict[int, Cell]:
         sizes = {who.split()[0]: result.options[TRIED.get(who.split()[0], "lr")] for who, result in parts[0].items()}
         cells[held] = Cell(
             sizes,
-            {who: np.array([part[who].after[0].mean() for part in parts]) for who in rivals},
+            {who: np.array([part[who].after[0][1] for part in parts]) for who in rivals},
+            {who: np.array([part[who].after[0][0] for part in parts]) for who in rivals},
             {who: np.array([1 - errors(place, part[who])[0] for part in parts]) for who in rivals},
             {who: [outcome for part in parts for outcome in part[who].outcomes.values()] for who in rivals},
         )

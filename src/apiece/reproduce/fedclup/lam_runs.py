@@ -58,15 +58,14 @@ def _clup(hyper: dict[str, Any], round: Any) -> Method:
 
 
 def fixed_runs(x: np.ndarray, y: np.ndarray, truth: np.ndarray, rounds: int) -> tuple[np.ndarray, ...]:
-    """Errors and held-out losses [radii, lam, seeds, rounds], and errors [lam, seeds, rounds] from a cold start, R the
-    first radius; all of them in one program."""
+    """Errors and held-out losses from local optima, and errors from zeros, [radii, lam, seeds, rounds] each; all in one
+    program."""
     radii, seeds, lams = *x.shape[:2], len(GRID)
-    warm = lambda part: np.broadcast_to(part[:, None], (radii, lams, *part.shape[1:])).reshape(-1, *part.shape[2:])
-    cold = lambda part: np.broadcast_to(part[0], (lams, *part.shape[1:])).reshape(-1, *part.shape[2:])
-    both = lambda part: np.concatenate([warm(part), cold(part)])
+    each = lambda part: np.broadcast_to(part[:, None], (radii, lams, *part.shape[1:])).reshape(-1, *part.shape[2:])
+    both = lambda part: np.concatenate([each(part), each(part)])
     x, y, truth = both(x), both(y), both(truth)
-    lam = np.tile(np.repeat(GRID, seeds), radii + 1)
-    alone = np.repeat(np.arange(radii + 1) < radii, lams * seeds).astype(float)
+    lam = np.tile(np.repeat(GRID, seeds), 2 * radii)
+    alone = np.repeat([1.0, 0.0], radii * lams * seeds)
 
     def look(server: Any, models: Any, given: tuple) -> tuple:
         truth, x, y = given
@@ -86,17 +85,22 @@ def fixed_runs(x: np.ndarray, y: np.ndarray, truth: np.ndarray, rounds: int) -> 
         given=(truth, x[:, :, TRAIN:], y[:, :, TRAIN:]),
         hyper={"lam": lam, "alone": alone},
     )
-    error, judged = (part[:, 1:].reshape(radii + 1, lams, seeds, rounds) for part in (error, judged))
-    return error[:-1], judged[:-1], error[-1]
+    error, judged = (part[:, 1:].reshape(2, radii, lams, seeds, rounds) for part in (error, judged))
+    return error[0], judged[0], error[1]
 
 
 def _loss(w: Any, batch: Batch, key: Any) -> Any:
     return (batch.weight * (batch.x @ w - batch.y) ** 2).sum() / (2 * batch.weight.sum())
 
 
-def dynamic_runs(x: np.ndarray, y: np.ndarray, truth: np.ndarray, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Errors and places on the grid, [radii, seeds, rounds]; one round more than is shown: everybody alone."""
-    options = dict(grid=GRID, validation=HELD / (TRAIN + HELD), alone_steps=ALONE_STEPS, batch=0)
+def dynamic_runs(
+    x: np.ndarray, y: np.ndarray, truth: np.ndarray, rounds: int, alone: int = ALONE_STEPS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Errors and places on the grid, [radii, seeds, rounds]; one round more than is shown: everybody alone.
+
+    `alone`: local steps of that round; 0 is a cold start.
+    """
+    options = dict(grid=GRID, validation=HELD / (TRAIN + HELD), alone_steps=alone, batch=0)
     build = lambda hyper, round: CATALOG["dynamic_lambda"](_loss, smoothness=L, convexity=MU, **options)
     look = lambda server, models, truth: (((models - truth) ** 2).sum(-1).mean(), server.stage)
     flat = lambda part: part.reshape(-1, *part.shape[2:])

@@ -12,6 +12,7 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.cohort import Participation
 from apiece.methods import CATALOG
 from apiece.protocol import Batch, Method
+from apiece.theory.clup import constants
 
 LEG = 500  # local steps between two looks at Local
 CURVATURE = 0.25  # it gives a few hundred local steps; the least curvature of a typical client is a tenth of it
@@ -59,14 +60,16 @@ class Bench:
     """The engines for federations of one shape, whose losses are all `smoothness`-smooth.
 
     `cohort` clients take part in a round of fed_clup, 0 for all. Its steps are the theory's; they need the mu of strong
-    convexity, which logistic losses do not have, and get `CURVATURE` for it.
+    convexity, which logistic losses do not have, and get `CURVATURE` for it. With `steps`, so many local ones of size
+    1/(lam + L), and gamma = 1/lam: the server takes the mean of the models, as the author's program does.
     """
 
-    def __init__(self, like: Clients, cohort: int, smoothness: float) -> None:
+    def __init__(self, like: Clients, cohort: int, smoothness: float, steps: int = 0) -> None:
+        self.smoothness, self.steps = smoothness, steps
         options: dict[str, dict[str, Any]] = {
             "local": dict(lr=1 / smoothness, steps=LEG),
             "fed_avg": dict(steps=1),
-            "fed_clup": dict(smoothness=smoothness, convexity=CURVATURE),
+            "fed_clup": dict(steps=steps) if steps else dict(smoothness=smoothness, convexity=CURVATURE),
         }
         self.engines = {
             name: Vectorized(
@@ -80,7 +83,14 @@ class Bench:
 
     def fed_clup(self, clients: Clients, lam: float, looks: tuple[int, ...], seed: int = 0) -> np.ndarray:
         """Models [looks, clients, d] after these rounds, from zeros."""
-        return self._follow("fed_clup", clients, {"lam": lam}, looks, seed)
+        return self._follow("fed_clup", clients, {"lam": lam} | self._step_size(lam), looks, seed)
+
+    def local_updates(self, lam: float) -> int:
+        """How many local steps a client makes in a round of fed_clup."""
+        return self.steps or int(constants(lam, self.smoothness, CURVATURE).steps)
+
+    def _step_size(self, lam: float) -> dict[str, float]:
+        return {"lr": 1 / (lam + self.smoothness)} if self.steps else {}
 
     def local(self, clients: Clients, looks: tuple[int, ...]) -> np.ndarray:
         """Models [looks, clients, d] of everybody alone after so many times `LEG` full gradients, from zeros."""

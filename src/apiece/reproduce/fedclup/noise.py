@@ -10,7 +10,7 @@ from apiece.models import objective, quadratic
 from apiece.report.figure import Panel
 from apiece.reproduce.fedclup.problem import Problem, Swept, problem, solution, together
 from apiece.reproduce.repeat import repeated
-from apiece.reproduce.verdict import Claim, mean_of, stated
+from apiece.reproduce.verdict import Claim, effect, mean_of
 from apiece.theory import clup
 
 LAMS, MU, BATCH, EXAMPLES, SPREAD = (0.1, 1.0, 10.0), 0.5, 2, 64, 1.0
@@ -31,7 +31,7 @@ def mini_batches(found: dict[Any, Swept], seeds: int) -> tuple[list[Claim], list
     for lam, shares in zip(LAMS, (away[:, LATE:].mean(1) / ball).reshape(len(LAMS), -1), strict=True):
         share = mean_of(shares)
         name = f"batches of {BATCH}, lam = {lam:g}: squared distance to the solution, over the proved ball's"
-        rows.append(stated(name, "at most 1", share, share.interval[1] <= 1, source="theory"))
+        rows.append(effect(name, "below 1", share, below=1, source="theory"))
     return rows, []
 
 

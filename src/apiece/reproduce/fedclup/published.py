@@ -29,6 +29,14 @@ _PRINTED = {
 }
 
 
+# Averaged model, by classes held: Local, FedCLUP at high, medium and low personalization, Global, by other code.
+INDEPENDENT = {
+    2: (0.35, 0.42, 0.51, 0.54, 0.66),
+    6: (0.60, 0.73, 0.77, 0.77, 0.81),
+    10: (0.78, 0.83, 0.83, 0.83, 0.84),
+}
+
+
 def rung(method: str, degree: str) -> str:
     """The name of a method at a degree of personalization.
 

@@ -31,7 +31,7 @@ from apiece.reproduce.ffgg.slow_clients import (
     problems,
     pull,
 )
-from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, effect, mean_of, within
 from apiece.theory.ffgg import late_step
 
 STEP = 0.1
@@ -87,10 +87,10 @@ def _shared_claims(pulls: dict, traces: dict) -> list[Claim]:
     assert 3 * replies == traces["same", "shared"][0].heard.sum()
     said = {"new": "'new'", "same": "'same' (named in the prose only)"}
     return [
-        *(stated(f"optimum shared, policy {said[policy]}: |F| at the end (largest of all repetitions)", "0", end,
-                 end < EXACT) for policy, end in ends.items()),
-        stated("optimum shared, policy 'same': share of repetitions there after as many replies as 'new' has", 1.0,
-               float(np.mean(done)), all(done), source="reference"),
+        *(effect(f"optimum shared, policy {said[policy]}: |F| at the end (largest of all repetitions)", "0", end,
+                 below=EXACT) for policy, end in ends.items()),
+        within("optimum shared, policy 'same': share of repetitions there after as many replies as 'new' has", 1.0,
+               float(np.mean(done)), source="reference"),
     ]  # fmt: skip
 
 
@@ -113,27 +113,26 @@ def _apart_claims(pulls: dict, traces: dict, made: Problems) -> list[Claim]:
         fast = mean_of([shares[: CLIENTS // 2].sum() for shares in heard])
         evenly = policy == "new"
         name = f"optima apart, policy '{policy}'"
-        alike = reference / 3 <= stall.value <= 3 * reference
         claims += [
-            stated(f"{name}: stalls at |F|", "above 0", stall, stall.interval[0] > 0.01, source="reference"),
-            stated(f"{name}: |F|, up to a factor of 3", reference, stall, alike, source="reference"),
-            stated(f"policy '{policy}': share of replies from the fast half", 0.5 if evenly else "above 0.5", fast,
-                   abs(fast.value - 0.5) < 0.02 if evenly else fast.interval[0] > 0.5, source="theory"),
+            effect(f"{name}: stalls at |F|, above 0.01", "above 0", stall, above=0.01, source="reference"),
+            effect(f"{name}: |F|, up to a factor of 3", reference, stall, above=reference / 3, below=3 * reference,
+                   source="reference"),
+            effect(f"policy '{policy}': share of replies from the fast half", 0.5 if evenly else "above 0.5", fast,
+                   above=0.48 if evenly else 0.5, below=0.52 if evenly else None, source="theory"),
         ]  # fmt: skip
         if not evenly:
             nearer = mean_of(np.log(distance(heard) / distance([everybody] * len(found))))
             what = f"{name}: log of (distance to the optimum of clients weighted by replies / to the true one)"
-            claims.append(stated(what, "below 0", nearer, nearer.interval[1] < 0, source="reference"))
+            claims.append(effect(what, "below 0", nearer, below=0, source="reference"))
     more, toward = (mean_of(np.log(of["same"] / of["new"])) for of in (stalls, far))
     own = mean_of(np.log(far["same"]))
     return [
         *claims,
-        stated("optima apart, policy 'same': log of (distance to the fast half's optimum / to the true one)", "below 0",
-               own, own.interval[1] < 0, source="reference"),
-        stated("optima apart: log of (|F| of policy 'same' / of 'new')", "above 0", more, more.interval[0] > 0,
-               source="reference"),
-        stated("optima apart: log of (distance to the fast half's optimum / to the true one), policy 'same' less 'new'",
-               "below 0", toward, toward.interval[1] < 0, source="reference"),
+        effect("optima apart, policy 'same': log of (distance to the fast half's optimum / to the true one)", "below 0",
+               own, below=0, source="reference"),
+        effect("optima apart: log of (|F| of policy 'same' / of 'new')", "above 0", more, above=0, source="reference"),
+        effect("optima apart: log of (distance to the fast half's optimum / to the true one), policy 'same' less 'new'",
+               "below 0", toward, below=0, source="reference"),
     ]  # fmt: skip
 
 
@@ -144,8 +143,8 @@ def _step_claims(pulls: dict, traces: dict) -> list[Claim]:
     return [
         within("the proved step at delays up to 95", 0.0128, late_step(SMOOTHNESS, ACTIVE, 95), by=5e-5,
                source="reference"),
-        stated("a step above the proved one converges, too (times the proved one)", "far above 1", STEP / proved,
-               STEP / proved > 3 and end < EXACT, source="reference"),
+        effect("a step above the proved one converges, too (times the proved one), above 3", "far above 1",
+               float(STEP / proved) if end < EXACT else 0.0, above=3, source="reference"),
     ]  # fmt: skip
 
 
@@ -162,7 +161,7 @@ def _clock_claims(pulls: dict, traces: dict) -> list[Claim]:
 
     ratio = mean_of(reached("waiting") / reached("new"))
     name = f"time to |F| below {NEAR:.0e}: waiting for a cohort, over not waiting"
-    return [stated(name, "above 1", ratio, ratio.interval[0] > 1, source="here")]
+    return [effect(name, "above 1", ratio, above=1, source="here")]
 
 
 def _figure(pulls: dict, traces: dict) -> Figure:

@@ -33,7 +33,7 @@ from apiece.reproduce.ffgg.liars import (
     STEP,
     errors,
 )
-from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
+from apiece.reproduce.verdict import Claim, Reproduction, effect, mean_of, within
 from apiece.theory.ffgg import byzantine_share, byzantine_step
 
 EXACT = 1e-12
@@ -98,26 +98,26 @@ def _shared_claims(ends: Ends) -> list[Claim]:
     for name in ("Krum, buckets", "median, buckets"):
         usual = [attack for attack in attacks if attack != "target flip"]
         most = largest(name, usual)
-        claims.append(stated(f"optimum shared, {name}: the largest error but under target flip", "0", most,
-                             most < EXACT, source="reference"))  # fmt: skip
+        claims.append(effect(f"optimum shared, {name}: the largest error but under target flip", "0", most,
+                             below=EXACT, source="reference"))  # fmt: skip
         if len(usual) < len(attacks):
             flipped = largest(name, ["target flip"])
-            claims.append(stated(f"optimum shared, {name}: the largest error under target flip", "0", flipped,
-                                 flipped < EXACT, source="here"))  # fmt: skip
+            claims.append(effect(f"optimum shared, {name}: the largest error under target flip", "0", flipped,
+                                 below=EXACT, source="here"))  # fmt: skip
     known = {("mean", "noise"): 1.0, ("centered clipping, buckets", "noise"): 0.1}
     if "geometric median, buckets" in names:
         usual = [attack for attack in attacks if attack not in ("noise", "target flip")]
         most, flipped = (largest("geometric median, buckets", these) for these in (usual, ["target flip"]))
         name = "optimum shared, geometric median, buckets: the largest error"
         claims += [
-            stated(f"{name} but under noise and target flip", "0", most, most < EXACT, source="reference"),
-            stated(f"{name} under target flip", "0", flipped, flipped < EXACT, source="here"),
+            effect(f"{name} but under noise and target flip", "0", most, below=EXACT, source="reference"),
+            effect(f"{name} under target flip", "0", flipped, below=EXACT, source="here"),
         ]
         known["geometric median, buckets", "noise"] = 2e-4
     for (name, attack), value in known.items():
         mean = mean_of(ends[name, attack, "shared"])
-        claims.append(stated(f"optimum shared, {name}, {attack}: error, up to a factor of 3", value, mean,
-                             value / 3 <= mean.value <= 3 * value, source="reference"))  # fmt: skip
+        claims.append(effect(f"optimum shared, {name}, {attack}: error, up to a factor of 3", value, mean,
+                             above=value / 3, below=3 * value, source="reference"))  # fmt: skip
     return claims
 
 
@@ -126,12 +126,12 @@ def _apart_claims(ends: Ends) -> list[Claim]:
                 if name in BUCKETED and optima == "apart" and attack != "target flip"]  # fmt: skip
     unharmed = max(float(ends["mean", attack, "apart"].max()) for attack in ("sign flip", "inner product"))
     return [
-        stated("optima apart, every rule over buckets, every attack but target flip: the smallest mean error",
-               "at least 0.027", min(bucketed), min(bucketed) >= 0.027, source="reference"),
-        stated("optima apart, every rule over buckets, every attack but target flip: the largest mean error",
-               "at most 1.3", max(bucketed), max(bucketed) <= 1.3, source="reference"),
-        stated("optima apart: the mean under sign flip and inner product, largest error", "0", unharmed,
-               unharmed < 1e-6, source="reference"),
+        effect("optima apart, every rule over buckets, every attack but target flip: the smallest mean error",
+               "at least 0.027", min(bucketed), above=0.027, source="reference"),
+        effect("optima apart, every rule over buckets, every attack but target flip: the largest mean error",
+               "at most 1.3", max(bucketed), below=1.3, source="reference"),
+        effect("optima apart: the mean under sign flip and inner product, largest error", "0", unharmed, below=1e-6,
+               source="reference"),
     ]  # fmt: skip
 
 
@@ -144,10 +144,10 @@ def _mixing_claims(ends: Ends) -> list[Claim]:
     if not found:
         return []
     return [
-        *(stated(f"optima apart, Krum after mixing, {attack}: an error remains", "above 0.01", most, most > 0.01,
+        *(effect(f"optima apart, Krum after mixing, {attack}: an error remains", "above 0.01", most, above=0.01,
                  source="here") for attack, most in loud.items()),
-        stated("optima apart, Krum after mixing, other attacks: the smallest mean error", "above 0.01", min(quiet),
-               min(quiet) > 0.01, source="here"),
+        effect("optima apart, Krum after mixing, other attacks: the smallest mean error", "above 0.01", min(quiet),
+               above=0.01, source="here"),
     ]  # fmt: skip
 
 
@@ -161,9 +161,9 @@ def _agnostic_claims() -> list[Claim]:
     apart = jax.jit(lambda rows: [jnp.array([away(one, rows) for one in some]) for some in (alone, inside)])(rows)
     least, most = float(apart[0].min()), float(apart[1].max())
     return [
-        stated("nobody lies, no buckets: |Krum, median or geometric median - mean|, the smallest", "above 0", least,
-               least > 0.1, source="theory"),
-        stated("nobody lies, one bucket of all: the largest", "0", most, most < EXACT, source="theory"),
+        effect("nobody lies, no buckets: |Krum, median or geometric median - mean|, the smallest", "above 0.1", least,
+               above=0.1, source="theory"),
+        effect("nobody lies, one bucket of all: the largest", "0", most, below=EXACT, source="theory"),
     ]  # fmt: skip
 
 
@@ -177,9 +177,10 @@ def _theorem_claims() -> list[Claim]:
         (0.5, 1.5, 0.3, 1.2, 0.1): (0.367647, 0.091912, 0.150739),
     }
     claims = [
-        stated("2 |<a, b>| at a = 1, b = -2, mu = 1, below the printed bound", bound(0.5), left, left <= bound(0.5)),
-        stated("the same, below the corrected bound", bound(2.0), left, left <= bound(2.0), source="theory"),
-    ]
+        effect("2 |<a, b>| at a = 1, b = -2, mu = 1, at most the printed bound", bound(0.5), left, above=0,
+               below=bound(0.5)),
+        effect("the same, at most the corrected bound", bound(2.0), left, above=0, below=bound(2.0), source="theory"),
+    ]  # fmt: skip
     for (convexity, smoothness, similarity, growth, share), (printed, least, step) in settings.items():
         case = f"mu = {convexity}, L = {smoothness}, l = {similarity}, rho = {growth}"
         found = byzantine_share(convexity, smoothness, similarity, 16, growth=growth)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from apiece.reproduce.verdict import Claim, stated, within
+from apiece.reproduce.verdict import Claim, effect, stated, within
 
 MODES = {"consistent": True, "random": False}
 SHORT = {"cg": "CG", "gradient": "GD"}
@@ -25,8 +25,8 @@ def floor_claims(floors: Floors, quick: bool) -> list[Claim]:
         name = f"{mode}, {SHORT[solver]}"
         values = np.maximum(list(found.values()), ROUNDING)
         falls = bool((np.diff(values)[values[:-1] > ROUNDING] < 0).all())
-        claims.append(stated(f"{name}: the floor falls with every try (last over first)", "yes",
-                             min(found.values()) / max(found.values()), falls))  # fmt: skip
+        ratio = min(found.values()) / max(found.values())
+        claims.append(stated(f"{name}: the floor falls with every try (last over first)", "yes", ratio, falls))
         for steps, value in FLOORS[solver, mode].items() if not quick else ():
             low, high = CHAOS.get((solver, mode, steps), (value, value))
             published = value if low == high else f"{low} to {high}"
@@ -34,10 +34,10 @@ def floor_claims(floors: Floors, quick: bool) -> list[Claim]:
             alike = low / 3 <= found[steps] <= 3 * high or max(value, found[steps]) < ROUNDING
             claims.append(stated(f"{name} {steps}: floor", published, found[steps], alike, source="reference"))
     ten = floors["cg", "consistent"][10]
-    claims.append(stated("CG 10: floor, as published", 1e-4, ten, 1e-4 / 3 <= ten <= 3e-4))
+    claims.append(effect("CG 10: floor, as published, up to a factor of 3", 1e-4, ten, above=1e-4 / 3, below=3e-4))
     if not quick:
         last = max(floors["cg", mode][steps] for mode in MODES for steps in (30, 40))
-        claims.append(stated("CG 30 and 40: exact (largest floor)", "0", last, last < ROUNDING))
+        claims.append(effect("CG 30 and 40: exact (largest floor)", "0", last, below=ROUNDING))
     return claims
 
 

@@ -6,7 +6,7 @@ from apiece.evaluate import interval
 from apiece.experiment import measure
 from apiece.experiment.build import Arena
 from apiece.experiment.contest import Result
-from apiece.reproduce.verdict import Claim, mean_of, stated
+from apiece.reproduce.verdict import Claim, effect, mean_of
 
 WEIGHTED, WORST, LARGEST = "mean_weighted", "worst10", "top10_by_samples"
 WORDS = {WEIGHTED: "all examples", WORST: "worst tenth of the clients", LARGEST: "tenth with most samples"}
@@ -32,5 +32,4 @@ def table(scores: Scores) -> dict[str, dict[str, float]]:
 
 def above(what: str, published: float | str, a: np.ndarray, b: np.ndarray, source: str = "paper") -> Claim:
     """A paired difference over seeds, in points, that has to lie above 0 with its interval."""
-    gap = mean_of(a - b)
-    return stated(what, published, gap, gap.interval[0] > 0, source=source)
+    return effect(what, published, mean_of(a - b), above=0, source=source)

@@ -64,7 +64,7 @@ def matched(name: str, wanted: float, samples: np.ndarray) -> Claim:
     """A mean over the first n of 200 repetitions is off theirs by chance, se sqrt(1 - n/200); the table by rounding."""
     found = mean_of(samples)
     by = 1e-4 + 3 * found.error * np.sqrt(1 - len(samples) / DRAWN)
-    return within(name, wanted, found, by=by, source="reference")
+    return within(name, wanted, found.value, by=by, source="reference")
 
 
 def likelihood(w: Any, batch: Any, key: Any) -> Any:

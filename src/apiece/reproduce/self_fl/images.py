@@ -33,7 +33,7 @@ from apiece.reproduce.lines import curve, newcomer_lines
 from apiece.reproduce.self_fl.accuracies import LARGEST, WEIGHTED, WORDS, WORST, Scores, above, accuracies, table
 from apiece.reproduce.self_fl.state import local_steps, shared_accuracy
 from apiece.reproduce.self_fl.two_digit_clients import two_digit_clients
-from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated
+from apiece.reproduce.verdict import Claim, Reproduction, effect, mean_of
 
 BASE: dict[str, Any] = dict(lr=0.03, batch=10)
 SELF: dict[str, Any] = dict(l_max=40, l_default=20, summed=True, **BASE)
@@ -170,7 +170,7 @@ def steps_taken(place: Arena, results: dict[str, Result]) -> list[Claim]:
     for name, source in (("self_fl", "paper"), ("self_fl (bayes)", "here")):
         single = float((steps_of(place, results[name]) == 1).mean())
         what = f"{name}: share of clients that take a single local step at the end, below a half"
-        claims.append(stated(what, "numbers of steps differ", single, single < 0.5, source=source))
+        claims.append(effect(what, "numbers of steps differ", single, below=0.5, source=source))
     return claims
 
 
@@ -192,8 +192,8 @@ def fiftieth(tenth: dict[str, Result], few: dict[str, Result]) -> list[Claim]:
     smooth, plain = (mean_of(shared(tenth[name]) - shared(few[name])) for name in SLOW)
     what = "shared model of self_fl: accuracy with a tenth of the clients a round less that with a fiftieth"
     return [
-        stated(f"{what}, points, above 1", "slow", smooth, smooth.interval[0] > 1),
-        stated(f"{what}, unsmoothed, points, below 1", "not slow", plain, plain.interval[1] < 1, source="here"),
+        effect(f"{what}, points, above 1", "slow", smooth, above=1),
+        effect(f"{what}, unsmoothed, points, below 1", "not slow", plain, below=1, source="here"),
     ]
 
 

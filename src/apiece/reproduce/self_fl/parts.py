@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apiece.reproduce.self_fl.gaussian_clients import CENTRE, DRAWN, STEPS, Clients, drawn, joined, played, self_fl
-from apiece.reproduce.verdict import Claim, ratio_of, stated
+from apiece.reproduce.verdict import Claim, effect, ratio_of
 
 ROUNDS = 200
 SETTINGS = [(case, share) for case in (1, 2) for share in (0.1, 1.0)]
@@ -37,7 +37,7 @@ def adjustments() -> list[Claim]:
         ratio = ratio_of(found["start"], rest)
         what = "the start adjusted alone: own error over the least with steps or weights alone"
         name = f"case {case}, C = {share:g}, {what}"
-        claims.append(stated(name, "below 1: it contributes most", ratio, ratio.value < 1, source="here"))
+        claims.append(effect(name, "below 1: it contributes most", ratio, below=1, source="here"))
     return claims
 
 
@@ -47,6 +47,6 @@ def one_client_a_round(everybody: np.ndarray) -> list[Claim]:
     smooth, plain = (ratio_of(errors(alone, smoothing=on)[0], everybody) for on in (True, False))
     what = "case 1, one client of 20 a round: shared error after 200 rounds over that at C = 1"
     return [
-        stated(f"{what}, smoothed, above 2 (published for C = 0.02)", "slow", smooth, smooth.interval[0] > 2),
-        stated(f"{what}, unsmoothed", "below 2", plain, plain.interval[1] < 2, source="here"),
+        effect(f"{what}, smoothed, above 2 (published for C = 0.02)", "slow", smooth, above=2),
+        effect(f"{what}, unsmoothed", "below 2", plain, below=2, source="here"),
     ]

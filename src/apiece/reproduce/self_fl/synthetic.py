@@ -24,7 +24,7 @@ from apiece.reproduce.self_fl.parts import adjustments, one_client_a_round
 from apiece.reproduce.self_fl.reference import LONG, SHARES, TABLE
 from apiece.reproduce.self_fl.rules import algorithms_ends, numbers_of_steps, rules, running_variance
 from apiece.reproduce.self_fl.unknown_variances import estimates
-from apiece.reproduce.verdict import Claim, Reproduction, mean_of, ratio_of, stated
+from apiece.reproduce.verdict import Claim, Reproduction, effect, mean_of, ratio_of, stated
 
 ROUNDS, LONG_ROUNDS = 200, 2000
 BASELINES = ("fed_avg", "ditto", "pfedme", "maml_fl")
@@ -103,13 +103,14 @@ def participation(errors: Errors, shares: tuple[float, ...]) -> list[Claim]:
     claims = []
     for name in ("self_fl", "self_fl (unsmoothed)"):
         for kind, word in ((SHARED, "shared"), (OWN, "own")):
-            what = f"{name}, case 1, C = 0.1: no method's {word} error is smaller"
+            what = f"{name}, case 1, C = 0.1: {word} error over the least of the other methods"
             claims.append(best(what, errors, name, few, kind, WHOSE[name]))
-    name = "self_fl, case 1, C = 1: no method's own error is smaller"
+    name = "self_fl, case 1, C = 1: own error over the least of the other methods"
     claims.append(best(name, errors, "self_fl", everybody, OWN, "paper"))
-    runner_up = {name: errors[name][0, everybody, OWN].mean() for name in errors if name in BASELINES}
-    second = min(runner_up, key=lambda name: runner_up[name])
-    claims.append(stated("case 1, C = 1: second to Self-FL in own error", "maml_fl", second, second == "maml_fl"))
+    others = [errors[name][0, everybody, OWN] for name in errors if name in BASELINES and name != "maml_fl"]
+    second = ratio_of(errors["maml_fl"][0, everybody, OWN], min(others, key=np.mean))
+    name = "case 1, C = 1: second to Self-FL in own error is maml_fl: its error over the least of the others"
+    claims.append(effect(name, "below 1", second, below=1))
     growth = lambda name, kind: ratio_of(errors[name][1, few, kind], errors[name][1, everybody, kind])
     # What "insensitive" means is left open.
     most = {
@@ -120,7 +121,7 @@ def participation(errors: Errors, shares: tuple[float, ...]) -> list[Claim]:
         for kind, word in ((OWN, "own"), (SHARED, "shared")):
             grows, (limit, meaning) = growth(name, kind), most[kind]
             what = f"{name}, case 2: {word} error at C = 0.1 over that at C = 1, {meaning}"
-            claims.append(stated(what, "insensitive to C", grows, grows.value < limit, source=WHOSE[name]))
+            claims.append(effect(what, "insensitive to C", grows, below=limit, source=WHOSE[name]))
     return claims
 
 
@@ -128,11 +129,11 @@ WHOSE = {"self_fl": "paper", "self_fl (unsmoothed)": "here"}  # the paper has no
 
 
 def best(name: str, errors: Errors, who: str, share: int, kind: int, source: str) -> Claim:
-    """Its error over the smallest of the others'; false if it is above 1 for sure."""
+    """Its error over the smallest of the others'."""
     own = errors[who][0, share, kind]
     other = min((errors[b][0, share, kind] for b in BASELINES if b in errors), key=np.mean)
     ratio = ratio_of(own, other)
-    return stated(name, "yes", ratio, ratio.interval[0] <= 1, source=source)
+    return effect(name, "below 1", ratio, below=1, source=source)
 
 
 def in_the_long_run(errors: Errors) -> list[Claim]:
@@ -144,7 +145,7 @@ def in_the_long_run(errors: Errors) -> list[Claim]:
     ]
     ratio = ratio_of(late[OWN], min((errors[name][0, 0, OWN] for name in BASELINES), key=np.mean))
     name = "self_fl after 2,000 rounds: own error over the least after 200"
-    return [*claims, stated(name, "< 1", ratio, ratio.value < 1, source="here")]
+    return [*claims, effect(name, "below 1", ratio, below=1, source="here")]
 
 
 def figure(errors: Errors, shares: tuple[float, ...]) -> Figure:

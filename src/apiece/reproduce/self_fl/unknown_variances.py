@@ -7,7 +7,7 @@ import numpy as np
 
 from apiece.methods import CATALOG
 from apiece.reproduce.repeat import repeated
-from apiece.reproduce.verdict import Claim, stated, within
+from apiece.reproduce.verdict import Claim, effect, mean_of, ratio_of, within
 
 CLIENTS, FEATURES, MOST = 20, 10, 60
 
@@ -84,11 +84,12 @@ def estimates() -> list[Claim]:
     watched = dict(variance="welford", rule="paper", batch=10, l_max=40, lr=0.1)
     found = fitted(data, 60, **watched)
     wide = data.spread == 1
-    ratio, kept = found.own[wide].mean() / data.alone[wide].mean(), found.spread[wide].mean()
+    ratio, kept = ratio_of(found.own[wide], data.alone[wide]), mean_of(found.spread[wide])
     claims = [
-        stated("watched variances: estimated over true spread, true models 1 apart", "1", kept, 0.5 < kept < 2),
-        stated("watched variances, 1 apart: own squared error over training alone", "< 1", ratio, ratio < 1),
-    ]
+        effect("watched variances: estimated over true spread, true models 1 apart, to a factor of 2", "1", kept,
+               above=0.5, below=2),
+        effect("watched variances, 1 apart: own squared error over training alone", "below 1", ratio, below=1),
+    ]  # fmt: skip
     for apart, wanted in ((0.2, 0.328), (1.0, 7.257)):
         own = found.own[data.spread == apart].mean()
         name = f"watched variances, {apart:g} apart: own squared error"

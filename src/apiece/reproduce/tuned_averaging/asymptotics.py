@@ -7,8 +7,11 @@ small federation the library's methods run until they are there.
 
 The printed formulas (15) to (18) fail; the corrected ones hold. The paper publishes no numbers for linear models, so
 the settings are ours. The centre is estimated from 200 clients, which adds up to 3% to the risks of methods that use
-it: hence 5%, and a check with the true centre, to three standard errors. Intervals are over clients. Clients share one
+it: hence 5%, and a check with the true centre. Intervals are over clients. Clients share one
 centre, and under a covariance other than the identity its direction shifts the two rows "alone" for all of them.
+
+The paper allows clients that differ in covariance, size, radius and noise (covariate and label shift). Two federations
+of two kinds of clients, as many of each, ask whether the limits then hold client by client: `risks_of_kinds`.
 """
 
 from typing import Any
@@ -22,8 +25,8 @@ from apiece.experiment.train import Watch
 from apiece.methods import CATALOG
 from apiece.protocol import Batch
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce.tuned_averaging.linear_clients import Setting, risks
-from apiece.reproduce.verdict import Claim, Reproduction, mean_of, stated, within
+from apiece.reproduce.tuned_averaging.linear_clients import Setting, risks, unlike_risks
+from apiece.reproduce.verdict import Claim, Reproduction, effect, mean_of, ratio_of, within
 from apiece.theory import asymptotics, linear, printed
 from apiece.theory.crossovers import worth_of_the_centre
 
@@ -34,6 +37,16 @@ SETTINGS = (
     Setting("eigenvalues 0.5, 2", 2.0, 0.3, 1.0, 0.7, values=(0.5, 2.0), weights=(0.5, 0.5)),
     Setting("eigenvalues 0.2, 1, 3", 2.0, 0.3, 1.0, 0.7, values=(0.2, 1.0, 3.0), weights=(0.3, 0.4, 0.3)),
 )
+UNLIKE = {  # two federations of two kinds of clients each: covariate shift and sizes, then radius and noise as well
+    "covariances and sizes differ": (
+        Setting("a", 2.0, 0.5, 1.0, 0.5),
+        Setting("b", 4.0, 0.5, 1.0, 0.5, values=(0.5, 2.0), weights=(0.5, 0.5)),
+    ),
+    "all differ": (
+        Setting("a", 1.5, 0.3, 0.7, 0.5, values=(0.2, 1.0, 3.0), weights=(0.3, 0.4, 0.3)),
+        Setting("b", 4.0, 0.3, 1.8, 1.2, values=(0.5, 2.0), weights=(0.5, 0.5)),
+    ),
+}
 RATIOS = (1.25, 1.6, 2.0, 2.5, 4.0, 5.0)
 NOISES = (0.3, 0.5, 0.6, 0.8, 0.9, 1.2)
 
@@ -51,6 +64,7 @@ def run(quick: bool, watch: Watch) -> Reproduction:
     main, sweep = found[: len(SETTINGS)], found[len(SETTINGS) :]
     claims = [claim for setting, seen in zip(SETTINGS, main, strict=True) for claim in _against_theory(setting, seen)]
     claims += _orders(main) + _crossing(sweep[len(RATIOS) :]) + _worth_of_the_centre(features, clients)
+    claims += _unlike_clients(features, clients)
     watch("methods on the engine", len(jobs), len(jobs))
     claims += _where_methods_end()
     settings = dict(
@@ -76,12 +90,11 @@ def _against_theory(setting: Setting, seen: dict[str, np.ndarray]) -> list[Claim
     rows = [within(f"{m} {where}: risk, to 5%", theory[m], mean_of(seen[m]), 0.05, source="theory") for m in SEVEN]
     lengths, spectrum = (setting.radius, setting.noise), setting.spectrum()
     counted = float(asymptotics.centre(setting.gamma, *lengths, clients, spectrum).total)
-    name = f"fed_avg {where}: risk, with what finitely many clients add, to 1%"
-    rows.append(within(name, counted, mean_of(seen["fed_avg"]), 0.01, source="theory"))
+    name = f"fed_avg {where}: risk, with what finitely many clients add, to 2%"
+    rows.append(within(name, counted, mean_of(seen["fed_avg"]), 0.02, source="theory"))
     for method in ("ftfa", "rtfa"):
-        mean = mean_of(seen[f"true_{method}"])
-        name = f"{method} {where}: risk with the true centre, to 3 standard errors"
-        rows.append(within(name, theory[method], mean, by=3 * mean.error, source="theory"))
+        name = f"{method} {where}: risk with the true centre, to 5%"
+        rows.append(within(name, theory[method], mean_of(seen[f"true_{method}"]), 0.05, source="theory"))
     as_printed = {
         "ftfa": ("(15)-(16)", printed.ridgeless(setting.gamma, *lengths, spectrum)),
         "rtfa": ("(17)-(18)", printed.ridge(setting.gamma, setting.lam, *lengths, spectrum)),
@@ -96,15 +109,15 @@ def _orders(found: list[dict[str, np.ndarray]]) -> list[Claim]:
     """Who equals whom, and whom RTFA is never worse than; over all settings, clients being compared with themselves."""
     rows = []
     for one, other in (("ftfa", "maml_fl"), ("rtfa", "pfedme")):
-        worst = max(abs(seen[one].mean() / seen[other].mean() - 1) for seen in found)
-        name = f"{one} and {other} have the same risk: largest relative difference, below 1%"
-        rows.append(stated(name, 0.0, worst, worst < 0.01))
+        ratios = [ratio_of(seen[one], seen[other]) for seen in found]
+        worst = max(ratios, key=lambda ratio: abs(ratio.value - 1))
+        rows.append(within(f"{one} and {other} have the same risk, to 1%: the ratio furthest from 1", 1.0, worst, 0.01))
     for other in ("fed_avg", "ftfa", "best_local_ridge"):
         gaps = [mean_of(seen["best_rtfa"] - seen[other]) for seen in found]
         worst = max(gaps, key=lambda gap: gap.interval[1])
         who = "local_ridge at its best lam" if other == "best_local_ridge" else other
-        name = f"rtfa at the best lam is never worse than {who}: difference of risks, the largest"
-        rows.append(stated(name, "at most 0", worst, worst.interval[1] < 0))
+        name = f"rtfa at the best lam is better than {who}: difference of risks, the largest"
+        rows.append(effect(name, "below 0", worst, below=0))
     return rows
 
 
@@ -115,9 +128,9 @@ def _crossing(found: list[dict[str, np.ndarray]]) -> list[Claim]:
     for noise, seen in zip(NOISES, found, strict=True):
         gap = mean_of(seen["ftfa"] - seen["fed_avg"])
         better = noise < limit
-        right = gap.interval[1] < 0 if better else gap.interval[0] > 0
+        above, below = (None, 0.0) if better else (0.0, None)
         name = f"ftfa minus fed_avg at noise {noise} (they cross at {limit:.3f}): difference of risks"
-        rows.append(stated(name, "below 0" if better else "above 0", gap, right))
+        rows.append(effect(name, "below 0" if better else "above 0", gap, above=above, below=below))
     return rows
 
 
@@ -134,9 +147,34 @@ def _worth_of_the_centre(features: int, clients: int, norm: float = 0.5) -> list
     return [
         within(f"{name} C", -0.674437, first, by=5e-7, source="reference"),
         within(f"{name} of the formulas, rho near r", first, slope, by=1e-4, source="theory"),
-        stated(f"{name} simulated, true centre, rho^2 - r^2 = {norm**2:g}", f"{first:.3f} to {last:.3f}", gap,
-               gap.interval[0] <= last and gap.interval[1] >= first, source="theory"),
+        within(f"{name} simulated, true centre, rho^2 - r^2 = {norm**2:g}, to 5%", (first + last) / 2, gap, 0.05,
+               source="theory"),
     ]  # fmt: skip
+
+
+def _unlike_clients(features: int, clients: int) -> list[Claim]:
+    """Clients of two kinds in one federation: the limits hold client by client, and so for their mean."""
+    rows = []
+    for k, (what, kinds) in enumerate(UNLIKE.items()):
+        seen = unlike_risks(kinds, features, clients, seed=200 + k)
+        theory = asymptotics.risks_of_kinds(
+            [asymptotics.Kind(0.5, s.gamma, s.radius, s.noise, s.rho, s.spectrum()) for s in kinds], kinds[0].lam
+        )
+        # Kinds are strata: the mean of two clients, one of each kind, is a repetition.
+        for method in (*SEVEN, "true_ftfa", "true_rtfa"):
+            plain_name = method.removeprefix("true_")
+            knows = " with the true centre" if method.startswith("true_") else ""
+            name = f"{plain_name} (unlike clients: {what}): mean risk{knows}, to 5%"
+            expected = float(theory[plain_name].total)
+            rows.append(within(name, expected, mean_of(seen[method].mean(0)), 0.05, source="theory"))
+        for s, own in zip(kinds, seen["true_ftfa"], strict=True):
+            name = f"ftfa (unlike clients: {what}), kind {s.name} alone: risk with the true centre, to 5%"
+            expected = float(asymptotics.ridgeless(s.gamma, s.radius, s.noise, s.spectrum()).total)
+            rows.append(within(name, expected, mean_of(own), 0.05, source="theory"))
+        gap = mean_of((seen["best_rtfa"] - np.minimum(seen["fed_avg"], seen["ftfa"])).mean(0))
+        name = f"rtfa at each client's best lam (unlike clients: {what}) less the better of fed_avg and ftfa there"
+        rows.append(effect(name, "below 0", gap, below=0, source="here"))
+    return rows
 
 
 def half_squared_error(w: Any, batch: Batch, key: Any) -> Any:
@@ -182,10 +220,8 @@ def _where_methods_end(features: int = 16, examples: int = 8, clients: int = 10,
 
 
 def _ends(name: str, models: np.ndarray, expected: np.ndarray) -> Claim:
-    away = np.abs(models - expected).max()
-    return stated(
-        f"{name}, run on the engine, ends at its closed form: distance", 0.0, away, away < 1e-6, None, "theory"
-    )
+    away = float(np.abs(models - expected).max())
+    return within(f"{name}, run on the engine, ends at its closed form: distance", 0.0, away, by=1e-6, source="theory")
 
 
 def _figure(found: list[dict[str, np.ndarray]]) -> Figure:

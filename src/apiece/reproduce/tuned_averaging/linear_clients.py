@@ -4,7 +4,7 @@ The closed forms of `apiece.theory.linear`, by one eigendecomposition a client: 
 X'f(X X')X is Z'diag(f(e))Z for every f. Two hundred clients with four hundred features take seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,6 @@ from threadpoolctl import threadpool_limits
 
 from apiece.data.sources import synthetic
 from apiece.theory.asymptotics import Spectrum, best_lam
-
-Shrink = Callable[[np.ndarray], np.ndarray]  # eigenvalues of X X' -> what they are multiplied with
 
 
 class Setting(NamedTuple):
@@ -47,6 +45,18 @@ class Setting(NamedTuple):
         return Spectrum.of(self.values, self.weights)
 
 
+class Turned(NamedTuple):
+    """A client in the eigenvectors of its X X': its setting, the eigenvalues e, Z = U'X, and U'y."""
+
+    setting: Setting
+    e: np.ndarray
+    z: np.ndarray
+    y: np.ndarray
+
+
+Shrink = Callable[[Turned], np.ndarray]  # a client -> what the eigenvalues are multiplied with
+
+
 def risks(setting: Setting, features: int, clients: int, seed: int, alpha: float = 0.05) -> dict[str, np.ndarray]:
     """The squared error of each estimator at each client, weighted by the covariance: name -> [clients].
 
@@ -71,59 +81,94 @@ def risks(setting: Setting, features: int, clients: int, seed: int, alpha: float
         seed=seed,
     )
     xs, ys = made.train.x.reshape(clients, n, features), made.train.y.reshape(clients, n)
-    with threadpool_limits(1):  # on matrices this small, several threads of BLAS wait for one another most of the time
-        return _risks(setting, made.truth, [_turned(x, y) for x, y in zip(xs, ys, strict=True)], alpha)
+    truth = made.truth["center"], made.truth["personal"]
+    return risks_of([setting] * clients, np.tile(values, (clients, 1)), *truth, list(zip(xs, ys, strict=True)), alpha)
 
 
-def _risks(
-    setting: Setting, truth: dict[str, np.ndarray], turned: list["Turned"], alpha: float
+def unlike_risks(
+    kinds: Sequence[Setting], features: int, clients: int, seed: int, alpha: float = 0.05
 ) -> dict[str, np.ndarray]:
-    n, features = turned[0].z.shape
-    lam, values = setting.lam, setting.eigenvalues(features)
-    ridge = lambda lam: lambda e: 1 / (e + n * lam)
-    pooled = _stationary(turned, lambda e: np.ones_like(e))
-    around = best_lam(setting.gamma, setting.radius, setting.noise)
-    alone = best_lam(setting.gamma, setting.rho, setting.noise)
-    zero, ridgeless, nothing = np.zeros(features), ridge(0.0), lambda e: 0 * e
-    ends: dict[str, tuple[np.ndarray, Shrink]] = {
-        "fed_avg": (pooled, nothing),
-        "ftfa": (pooled, ridgeless),
-        "rtfa": (pooled, ridge(lam)),
-        "maml_fl": (_stationary(turned, lambda e: (1 - alpha / n * e) ** 2), ridgeless),
-        "pfedme": (_stationary(turned, ridge(lam)), ridge(lam)),
-        "local": (zero, ridgeless),
-        "local_ridge": (zero, ridge(lam)),
-        "true_ftfa": (truth["center"], ridgeless),
-        "true_rtfa": (truth["center"], ridge(lam)),
-        "true_best_rtfa": (truth["center"], ridge(around)),
-        "best_rtfa": (pooled, ridge(around)),
-        "best_local_ridge": (zero, ridge(alone)),
-    }
-    error = lambda end, client, theta: values @ (_tuned(client, *end) - theta) ** 2
-    pairs = list(zip(turned, truth["personal"], strict=True))
-    return {name: np.array([error(end, *pair) for pair in pairs]) for name, end in ends.items()}
+    """The same where so many clients of each kind learn together: name -> [kinds, clients].
+
+    Kinds differ in size, covariance (its eigenvalues and, by a permutation, its eigenvectors), radius and noise: the
+    covariate and label shifts of the paper. All share one centre, of the first one's norm.
+
+    >>> kinds = [Setting("a", 2.0, 0.5, 1.0, 0.3), Setting("b", 4.0, 0.5, 2.0, 1.0)]
+    >>> unlike_risks(kinds, features=16, clients=5, seed=0)["ftfa"].shape
+    (2, 5)
+    """
+    rng = np.random.default_rng(seed)
+    unit = lambda rows: rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    norm = kinds[0].norm
+    center = norm * unit(rng.standard_normal(features))
+    settings, values, personal, data = [], [], [], []
+    for kind in kinds:
+        spread, n = rng.permutation(kind.eigenvalues(features)), round(features / kind.gamma)
+        for _ in range(clients):
+            away = rng.standard_normal(features)
+            theta = center + kind.radius * unit(away - away @ center / norm**2 * center)
+            x = rng.standard_normal((n, features)) * np.sqrt(spread)
+            settings.append(kind)
+            values.append(spread)
+            personal.append(theta)
+            data.append((x, x @ theta + kind.noise * rng.standard_normal(n)))
+    found = risks_of(settings, np.array(values), center, np.array(personal), data, alpha)
+    return {name: samples.reshape(len(kinds), clients) for name, samples in found.items()}
 
 
-class Turned(NamedTuple):
-    """A client in the eigenvectors of its X X': the eigenvalues e, Z = U'X, and U'y."""
+def risks_of(
+    settings: Sequence[Setting],
+    values: np.ndarray,
+    center: np.ndarray,
+    personal: np.ndarray,
+    data: Sequence[tuple[np.ndarray, np.ndarray]],
+    alpha: float,
+) -> dict[str, np.ndarray]:
+    """Of clients with a setting, eigenvalues of the covariance [clients, d], a true model and (x, y) each."""
+    ridge: Callable[[Callable[[Setting], float]], Shrink] = lambda lam: (
+        lambda client: 1 / (client.e + len(client.e) * lam(client.setting))
+    )
+    lam = lambda setting: setting.lam
+    around = lambda setting: best_lam(setting.gamma, setting.radius, setting.noise)
+    alone = lambda setting: best_lam(setting.gamma, setting.rho, setting.noise)
+    ridgeless, nothing = ridge(lambda setting: 0.0), lambda client: 0 * client.e
+    with threadpool_limits(1):  # on matrices this small, several threads of BLAS wait for one another most of the time
+        turned = [_turned(setting, x, y) for setting, (x, y) in zip(settings, data, strict=True)]
+        pooled = _stationary(turned, lambda client: np.ones_like(client.e))
+        inner = _stationary(turned, lambda client: (1 - alpha / len(client.e) * client.e) ** 2)
+        moreau = _stationary(turned, ridge(lam))
+        zero = np.zeros_like(center)
+        ends: dict[str, tuple[np.ndarray, Shrink]] = {
+            "fed_avg": (pooled, nothing),
+            "ftfa": (pooled, ridgeless),
+            "rtfa": (pooled, ridge(lam)),
+            "maml_fl": (inner, ridgeless),
+            "pfedme": (moreau, ridge(lam)),
+            "local": (zero, ridgeless),
+            "local_ridge": (zero, ridge(lam)),
+            "true_ftfa": (center, ridgeless),
+            "true_rtfa": (center, ridge(lam)),
+            "true_best_rtfa": (center, ridge(around)),
+            "best_rtfa": (pooled, ridge(around)),
+            "best_local_ridge": (zero, ridge(alone)),
+        }
+        error = lambda end, client, spread, theta: spread @ (_tuned(client, *end) - theta) ** 2
+        every = list(zip(turned, values, personal, strict=True))
+        return {name: np.array([error(end, *client) for client in every]) for name, end in ends.items()}
 
-    e: np.ndarray
-    z: np.ndarray
-    y: np.ndarray
 
-
-def _turned(x: np.ndarray, y: np.ndarray) -> Turned:
+def _turned(setting: Setting, x: np.ndarray, y: np.ndarray) -> Turned:
     e, u = np.linalg.eigh(x @ x.T)
-    return Turned(e, u.T @ x, u.T @ y)
+    return Turned(setting, e, u.T @ x, u.T @ y)
 
 
 def _stationary(clients: list[Turned], f: Shrink) -> np.ndarray:
     """(sum_i X_i'f(X_i X_i')X_i)^-1 sum_i X_i'f(X_i X_i') y_i: every centre there is, by its f."""
-    left = sum((c.z.T * f(c.e)) @ c.z for c in clients)
-    right = sum(c.z.T @ (f(c.e) * c.y) for c in clients)
+    left = sum((c.z.T * f(c)) @ c.z for c in clients)
+    right = sum(c.z.T @ (f(c) * c.y) for c in clients)
     return np.linalg.solve(left, right)
 
 
 def _tuned(client: Turned, start: np.ndarray, f: Shrink) -> np.ndarray:
     """start + X'f(X X') (y - X start): fine-tuned (f = 1/e) or ridge-tuned (f = 1/(e + n lam))."""
-    return start + client.z.T @ (f(client.e) * (client.y - client.z @ start))
+    return start + client.z.T @ (f(client) * (client.y - client.z @ start))

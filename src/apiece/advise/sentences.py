@@ -1,0 +1,126 @@
+"""The advice in plain sentences: what to do, why, and what is in doubt. Numbers with intervals, never without."""
+
+import numpy as np
+
+from apiece.advise.choose import Choice
+from apiece.advise.differ import Difference
+from apiece.advise.foresee import Expected, Foreseen
+from apiece.advise.pilot import Pilot
+
+STRONG, MILD = 0.66, 0.33  # shares of a model that own data decide
+NO_MORE = 5  # clients that a sentence names
+
+
+def answer(
+    choice: Choice, pilot: Pilot, seen: Foreseen, lam: float, own: float, numbers: bool, ids: np.ndarray
+) -> list[str]:
+    """Three sentences: what to do, what it is worth, and whom it may hurt; `numbers`: a regression."""
+    said = seen.errors["advised"]
+    of = " of the targets' variance" if numbers else ""
+    expected = (f"Expected {'squared error' if numbers else 'error'} {said.mean:.1f} %{of} (90 %: {said.low:.1f} to "
+                f"{said.high:.1f})")  # fmt: skip
+    shared, local = (f"{seen.errors[kind].mean:.1f} %" for kind in ("shared", "local"))
+    if choice.named == "shared":
+        worth = f"{expected}; personalizing would change it by {_ends(seen.gains['path'])}; alone it would be {local}."
+    elif choice.named == "local":
+        worth = f"{expected}; federation would change it by {_ends(seen.gains['path'])}; one shared model has {shared}."
+    else:
+        worth = (f"{expected}, against {shared} shared (gain {_ends(seen.gains['shared'])}) and {local} alone (gain "
+                 f"{_ends(seen.gains['local'])}).")  # fmt: skip
+    return [_what(choice, pilot, lam, own), worth, _whom(seen, ids)]
+
+
+def _what(choice: Choice, pilot: Pilot, lam: float, own: float) -> str:
+    degree = "strongly" if own > STRONG else "mildly" if own < MILD else "halfway"
+    if choice.named == "shared":
+        return "Share one model: do not personalize."
+    if choice.named == "local":
+        return "Do not federate: each client is as well off alone, with a ridge."
+    if choice.named == "groups":
+        return f"Train one model for each of {choice.groups} groups of clients."
+    pulled = f"lambda = {lam:.2g} for a client of {pilot.usual:.0f} examples"
+    if choice.named == "stack":
+        most = sorted(((w, k) for w, k in zip(choice.weights, choice.kinds, strict=True) if w >= 0.05), reverse=True)
+        parts = ", ".join(f"{WORDS[kind]} {weight:.0%}" for weight, kind in most)
+        return f"Mix models (stack): {parts}; {pulled}."
+    return (f"Personalize {degree}: a ridge to the shared model, {pulled} (its own data then decide {own:.0%} of its "
+            "model).")  # fmt: skip
+
+
+WORDS = {"shared": "shared", "path": "between shared and own", "nearer": "nearer to own", "local": "local",
+         "groups": "of its group"}  # fmt: skip
+
+
+def _whom(seen: Foreseen, ids: np.ndarray) -> str:
+    found = seen.hurt
+    if found is None:
+        return "Nobody has held-out examples to say who is worse off than alone."
+    count = lambda share: f"{share * found.clients:.0f}"
+    proved = int(found.proved.sum())
+    low, high = ("?", "?") if np.isnan(found.hurt_expected_low) else map(count, (found.hurt_expected_low,
+                                                                                found.hurt_expected_high))  # fmt: skip
+    said = (f"Of {found.clients} clients, {proved} {'is' if proved == 1 else 'are'} proved worse off than alone; "
+            f"{count(found.hurt_expected)} ({low} to {high}) {'is' if count(found.hurt_expected) == '1' else 'are'} "
+            "expected to lose more than a point")  # fmt: skip
+    risky = int(np.nanargmax(found.risk))
+    if found.risk[risky] < 0.25:
+        return said + "."
+    return f"{said}; most at risk: {ids[seen.judged[risky]]} ({found.risk[risky]:.0%})."
+
+
+def reasons(
+    choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, kind: str, label_share: float
+) -> list[str]:
+    """Why: how different clients are, what the path, local and groups gave, what the stack adds."""
+    said = []
+    if np.isfinite(found.z) and not found.memorised:
+        told = "differ" if found.z >= 2 else "show no difference that could not be chance"
+        said.append(f"Clients {told} (z = {found.z:.1f}): true models lie {found.radius:.2g} a parameter from the "
+                    f"shared one; {pilot.usual:.0f} examples alone leave a noise of {found.noise:.2g}.")  # fmt: skip
+    said.append({
+        "none": "Nothing personal was found that held-out examples would confirm.",
+        "label": f"Labels are differently frequent: {label_share:.0%} of the gain is that of own frequencies.",
+        "feature": "Inputs differ between clients, and mean the same to all: one model can serve them.",
+        "concept": "The same input means something else to different clients: own label frequencies bring "
+                   f"{label_share:.0%} of the gain.",
+    }[kind])  # fmt: skip
+    if "groups" in choice.kinds:
+        best = min(seen.errors[name].mean for name in choice.kinds if name != "groups")
+        said.append(f"Models of {choice.groups} groups have an expected error of {seen.errors['groups'].mean:.1f} %, "
+                    f"the best without groups {best:.1f} %.")  # fmt: skip
+    if choice.named == "stack":
+        said.append(f"The mixture beats its best part ({WORDS[choice.single]}) by {choice.better:.3g} in log loss (+- "
+                    f"{choice.doubt:.2g}) on examples that its weights have not seen.")  # fmt: skip
+    elif np.isfinite(choice.doubt):
+        said.append(f"A mixture of all candidates would change the log loss by {-choice.better:+.2g} (+- "
+                    f"{choice.doubt:.2g}): not enough to be worth several models.")  # fmt: skip
+    if choice.kappa == np.inf:
+        said.append("One setting for all: held-out examples do not support weights of a client's own.")
+    return said
+
+
+def doubts(choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, folds: int, grouped: bool) -> list[str]:
+    """What cannot be known, or went beyond what was planned."""
+    said, held = [], pilot.scores.present[:, :folds].sum(axis=(1, 2))
+    low, high = np.quantile(held, [0.1, 0.9]) if len(held) else (0, 0)
+    width = (seen.gains["shared"].high - seen.gains["shared"].low) / 2
+    if choice.named == "shared":
+        width = (seen.gains["path"].high - seen.gains["path"].low) / 2
+    said.append(f"{'Two folds' if folds > 1 else 'One fold'} of {low:.0f} to {high:.0f} held-out examples a client: "
+                f"differences under {width:.1f} points cannot be seen.")  # fmt: skip
+    if pilot.extended:
+        said.append("The best point lay at the end of the path: the grid was extended.")
+    if found.memorised:
+        said.append(f"The pilot has memorised its data (z = {found.z:.0f}): moments are not used.")
+    if len(pilot.sizes) < 8:
+        said.append(f"{len(pilot.sizes)} clients: nothing can be said about groups, nor about single clients.")
+    elif not grouped:
+        said.append("Groups were not looked for: the budget did not allow it.")
+    if int((held == 0).sum()):
+        said.append(f"{int((held == 0).sum())} clients have no held-out example: they are advised as everybody.")
+    return said
+
+
+def _ends(found: Expected) -> str:
+    """A difference in points, with its interval."""
+    return f"{found.mean:.1f}, 90 %: {found.low:.1f} to {found.high:.1f}"

@@ -1,0 +1,40 @@
+"""What Flower's own processes call: the ServerApp of a run, and the stock ClientApp, for sites that run a SuperNode."""
+
+from pathlib import Path
+from typing import Any
+
+from apiece.deploy.config import read_server
+from apiece.deploy.journal import Journal
+from apiece.deploy.roster import read_roster
+from apiece.deploy.server import Server, read_run
+from apiece.deploy.site import Site
+from apiece.engines.devices import remember_compiled
+from apiece.engines.remote.flower import FlowerPost, Message, node_key, pack, unpack
+from apiece.errors import UserError
+
+_SITES: dict[Path, Site] = {}
+
+
+def serve(grid: Any, folder: Path) -> None:
+    """The whole run of a server's folder, on the nodes of a grid."""
+    remember_compiled()
+    journal = Journal(folder, who="server")
+    config, project = read_server(folder), folder.parent
+    try:
+        roster = read_roster(project / "roster.toml")
+        keys = {node_key(text.encode()): i for text, i in roster.keys().items()}
+        spec = read_run(project / "run.toml")
+        Server(folder, config, spec, roster, FlowerPost(grid, keys), journal.tell).serve()
+    except UserError as error:
+        journal.tell("failed", why=str(error))
+        (folder / "state").mkdir(parents=True, exist_ok=True)
+        (folder / "state" / "failed").write_text(str(error), encoding="utf-8")
+        raise
+
+
+def answer(message: Any, folder: Path) -> Any:
+    """One letter, answered by the site in a folder: a process for each, as a stock SuperNode starts them."""
+    remember_compiled()
+    if folder not in _SITES:
+        _SITES[folder] = Site(folder, Journal(folder, who="site").tell)
+    return Message(content=pack(_SITES[folder].answer(unpack(message.content))), reply_to=message)

@@ -1,0 +1,139 @@
+"""The server's processes: SuperLink, SuperExec and, through them, the run; watched, and started again when one dies.
+
+SuperLink's state may be lost: keys are registered again, and a new Flower run begins, which goes on from apiece's own
+disk.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+from apiece.deploy.config import ServerConfig, read_server
+from apiece.deploy.journal import Tell
+from apiece.deploy.processes import Child, wait_for_port
+from apiece.deploy.roster import read_roster
+from apiece.engines.remote.flower import begin_run, control, register, run_status
+from apiece.errors import UserError
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+TRIES = 20  # times that a server starts its processes again before it gives up
+LOOK = 0.5
+
+
+class Link:
+    """SuperLink and SuperExec of a server's folder."""
+
+    def __init__(self, folder: Path, tell: Tell) -> None:
+        self.folder, self.tell = folder, tell
+        self.config: ServerConfig = read_server(folder)
+        self.ca = folder.parent / "ca.crt"
+        self.children: dict[str, Child] = {}
+        self.run: int | None = None
+        self._looked, self.restarts = 0.0, 0
+
+    def start(self) -> None:
+        """Start both, let the roster's keys in, and begin the run."""
+        program = Path(sys.executable).parent
+        host, _, port = self.config.address.rpartition(":")
+        secret = ["--superexec-auth-secret-file", str(self.folder / "superexec.secret")]
+        tls = ["--ssl-ca-certfile", self.ca, "--ssl-certfile", self.folder / "server.crt",
+               "--ssl-keyfile", self.folder / "server.key"]  # fmt: skip
+        database = ["--database", self.folder / "superlink.db"] if self.config.database else []
+        link = [program / "flower-superlink", *tls, "--enable-supernode-auth", "--isolation", "process",
+                "--disable-runtime-dependency-installation", "--host", host.strip("[]"), "--port", port,
+                *secret, *database]  # fmt: skip
+        self.children["superlink"] = self._child("superlink", link)
+        wait_for_port(self.config.address, self.children["superlink"])
+        self._register()
+        execute = [program / "flower-superexec", "--runtime-api-address", self.config.address, "--root-certificates",
+                   self.ca, *secret]  # fmt: skip
+        self.children["superexec"] = self._child("superexec", execute)
+        self._begin()
+
+    def _register(self) -> None:
+        roster = read_roster(self.folder.parent / "roster.toml")
+        with control(self.config.address, self.ca) as client:
+            for key, i in roster.keys().items():
+                if register(client, key.encode(), roster.names[i]):
+                    self.tell("registered", site=roster.names[i])
+
+    def _begin(self) -> None:
+        with control(self.config.address, self.ca) as client:
+            self.run = begin_run(client, self.folder / "app")
+        self.tell("begun", run=self.config.run, flower_run=str(self.run))
+
+    def watch(self) -> bool:
+        """One look: whether the run is over. What died is started again."""
+        if (self.folder / "state" / "finished").exists():
+            return True
+        dead = [name for name, child in self.children.items() if not child.alive()]
+        if dead:
+            said = self.children[dead[0]].tail(2)
+            self.tell("died", processes=dead, said=said)
+            self.stop()
+            self.restarts += 1
+            if self.restarts > TRIES:
+                raise UserError(f"{dead[0]} died {self.restarts} times; the last time it said: {said}")
+            self.start()
+        elif time.monotonic() - self._looked > 2.0:
+            self._looked = time.monotonic()
+            self._look_at_run()
+        return False
+
+    def _look_at_run(self) -> None:
+        failed = self.folder / "state" / "failed"
+        with contextlib.suppress(Exception), control(self.config.address, self.ca) as client:
+            status, how = run_status(client, self.run or 0)
+            if status == "finished" and not (self.folder / "state" / "finished").exists():
+                if failed.exists():
+                    why = failed.read_text(encoding="utf-8")
+                    failed.unlink()
+                    raise _Failed(why)
+                self.tell("died", processes=["serverapp"], how=how)
+                self._begin()
+
+    def stop(self) -> None:
+        """End both, and what they started."""
+        for child in reversed(list(self.children.values())):
+            child.stop()
+        self.children = {}
+
+    def _child(self, name: str, command: list) -> Child:
+        home = self.folder / "flower"
+        home.mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+        )  # of SuperExec's programs
+        environment = {**QUIET, "FLWR_HOME": str(home), "PYTHONUNBUFFERED": "1", "PATH": path}
+        return Child(name, [str(word) for word in command], self.folder / f"{name}.log", environment)
+
+
+class _Failed(BaseException):
+    """The run ended with a user's mistake: it is not tried again."""
+
+
+def run_server(folder: Path, tell: Tell) -> None:
+    """`apiece deploy server`: until the run is over; nothing that was started is left."""
+    link, left = Link(folder, tell), TRIES
+    (folder / "state" / "failed").unlink(missing_ok=True)
+    try:
+        while True:
+            try:
+                if not link.children:
+                    link.start()
+                if link.watch():
+                    return
+                time.sleep(LOOK)
+            except _Failed as error:
+                raise UserError(str(error)) from None
+            except UserError as error:
+                left -= 1
+                tell("retry", why=str(error), left=left)
+                link.stop()
+                if left <= 0:
+                    raise
+                time.sleep(min(2.0 * (TRIES - left), 30.0))
+    finally:
+        link.stop()

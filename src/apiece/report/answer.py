@@ -1,0 +1,188 @@
+"""The answer of a run: which method to use, why, what to expect of it, whom it hurts, and what to do next."""
+
+import shlex
+from typing import NamedTuple
+
+from apiece.client.schedule import ENDLESS
+from apiece.experiment.conclude import recommended
+from apiece.experiment.record import MethodRecord
+from apiece.report.findings import beaten_by_constants, counted_points, score_text
+from apiece.report.numbers import counted, known, listed, number, percent, plus_minus, size, span
+from apiece.report.story import Story
+
+NAMED = 8  # clients or methods that a sentence lists
+
+
+class Step(NamedTuple):
+    """Something to do next: why, and the command."""
+
+    why: str
+    command: str
+
+
+class Answer(NamedTuple):
+    """One sentence, what speaks for it, what to expect of it by question, and what to do next."""
+
+    headline: str
+    because: list[str]
+    facts: list[tuple[str, str]]
+    steps: list[Step]
+
+
+def answer(story: Story) -> Answer:
+    """What a run says to somebody who has to decide; validation chooses, and test results tell what to expect."""
+    ranked, run = story.record.ranking, shlex.quote(story.name)
+    if not ranked.scored:
+        why = "every method diverged" if ranked.diverged else "the run holds no method"
+        spec = f"apiece compare --spec {run}/spec.toml --out {run}-again"
+        return Answer(
+            f"Nothing to run yet: {why}.", [], [], [Step("Smaller steps or another model, then again:", spec)]
+        )
+    chosen = recommended(story.record)
+    chosen = chosen if chosen in ranked.scored else ranked.scored[0]
+    method = story.methods[chosen]
+    beaten = beaten_by_constants(story, ranked.scored)
+    settings = written_options(method)
+    headline = f"Run {chosen} with {settings}." if settings else f"Run {chosen}; it has nothing to tune."
+    if chosen == story.baseline:
+        headline = f"Let every client train alone ({chosen}{' with ' + settings if settings else ''})."
+    if beaten:
+        headline = f"Use none of these models yet: {_lower(beaten[0])}"
+    return Answer(headline, _because(story, chosen), _facts(story, chosen), _steps(story, chosen, run))
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def written_options(method: MethodRecord) -> str:
+    """What was tuned, with the values that were chosen; of an untuned method the options of its first trial.
+
+    >>> from apiece.experiment.record import Candidate
+    >>> tuned = MethodRecord.model_construct(tuning=[Candidate(options={"lam": 0.3}, validation_loss=1)], chosen=0)
+    >>> written_options(tuned)
+    'lam = 0.3'
+    """
+    options = method.tuning[method.chosen or 0].options if method.tuning else {}
+    write = lambda value: number(value, 4) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return ", ".join(f"{key} = {write(value)}" for key, value in options.items() if value is not None)
+
+
+def _because(story: Story, chosen: str) -> list[str]:
+    ranked = story.record.ranking
+    told = []
+    what = "loss" if ranked.chosen_by == "loss" else story.metric.label
+    if ranked.by_validation == chosen:
+        told.append(f"Because it has the best validation {what}, which the test data did not touch"
+                    f"{_validation(story, chosen)}.")  # fmt: skip
+    harm = story.methods[chosen].harm
+    if harm is not None and known(harm.gain.mean):
+        of = "points of accuracy" if story.metric.percent else "points"
+        over = f"over being {story.alone}" if story.baseline in story.methods else f"over what it has {story.alone}"
+        told.append(f"A client gains {plus_minus(harm.gain, 1, 1, sign=True)} {of} {over}, on average.")
+    best = ranked.scored[0]
+    if chosen != best and (gap := ranked.behind.get(chosen)) is not None:
+        apart = "and is ahead of it beyond chance" if gap.told_apart else "and the two are not told apart"
+        told.append(f"On test data {best} scores {score_text(story, best)}, {apart}.")
+    equal = [name for name in ranked.behind if name != chosen and not ranked.behind[name].told_apart]
+    if chosen == best and equal and story.seeds > 1:
+        told.append(f"Not told apart from it by these seeds and test examples: {_some(equal)}. Any of them will do as "
+                    "well, as far as this run can tell.")  # fmt: skip
+    if story.seeds == 1:
+        told.append("One seed: there is no interval, and another seed may choose otherwise.")
+    return told
+
+
+def _validation(story: Story, chosen: str) -> str:
+    """What validation said of the chosen method, and of the next."""
+    key = "loss" if story.record.ranking.chosen_by == "loss" else story.metric.key
+    factor, unit = (1.0, "") if key == "loss" else (story.metric.factor, f" {story.metric.unit}".rstrip())
+    found = {name: one for name in story.record.ranking.scored
+             if (one := story.methods[name].statistic("validation", key, "mean_weighted"))}  # fmt: skip
+    others = [name for name in found if name != chosen]
+    if chosen not in found or not others:
+        return ""
+    sign = -1 if key != "loss" and story.metric.higher else 1
+    nearest = min(others, key=lambda name: sign * found[name].mean)
+    write = lambda name: f"{number(factor * found[name].mean, 3)}{unit}"
+    return f": {write(chosen)}, the next is {nearest} with {write(nearest)}"
+
+
+def _some(names: list[str]) -> str:
+    return listed(names[:NAMED] + ([f"{len(names) - NAMED} more"] if len(names) > NAMED else []))
+
+
+def _facts(story: Story, chosen: str) -> list[tuple[str, str]]:
+    method = story.methods[chosen]
+    worst = story.score(chosen, "test", "worst10")
+    expected = f"test {story.metric.label} {score_text(story, chosen)}"
+    if worst is not None:
+        expected += (
+            f"; the worst-off tenth of the clients {plus_minus(worst, story.metric.factor, story.metric.places)}"
+        )
+        expected += f" {story.metric.unit}".rstrip()
+    facts = [("Expected", expected + ".")]
+    if (new := story.score(chosen, "new_clients")) is not None:
+        written = plus_minus(new, story.metric.factor, story.metric.places) + f" {story.metric.unit}".rstrip()
+        count = counted(story.record.federation.new_clients, "client")
+        facts.append(("New clients", f"{written}, of {count} that never trained."))
+    facts.append(("Proved hurt", _hurt(story, method)))
+    facts.append(("Converged", _converged(story, chosen)))
+    facts.append(("Cost", _cost(story, method)))
+    return facts
+
+
+def _hurt(story: Story, method: MethodRecord) -> str:
+    harm = method.harm
+    if harm is None:
+        return f"nobody: it is what others are compared with ({story.baseline})." if method.hurt is None else "unknown."
+    between = span(harm.hurt_expected_low, harm.hurt_expected_high)
+    expected = (f" Expected to lose more than {counted_points(harm.delta)}: {percent(harm.hurt_expected)} of the "
+                f"clients{f' ({between})' if between else ''}.")  # fmt: skip
+    if not harm.named and not harm.hurt_proved:
+        return ("nobody" + (" so far" if harm.so_far else "")) + "." + expected
+    whom = _some(harm.named) if harm.named else f"{round(harm.hurt_proved * harm.clients):,} clients"
+    return f"{whom}{', so far: something still improves' if harm.so_far else ''}." + expected
+
+
+def _converged(story: Story, chosen: str) -> str:
+    found = story.methods[chosen].convergence
+    moving = [name for name, method in story.methods.items() if method.improves and name != chosen]
+    others = f" Of the others, {_some(moving)} still {'improves' if len(moving) == 1 else 'improve'}." if moving else ""
+    if found is None:
+        return "nobody looked: an older version finished this run."
+    words = {
+        "resting": "yes: its validation loss has come to rest.",
+        "improving": "not yet: as many rounds again are expected to lower its validation loss by "
+                     f"{percent(found.gain / found.loss) if found.loss else 'something'}.",
+        "rising": "it gets worse: its validation loss grows over the last quarter of the rounds.",
+        "diverged": "no: it diverged.",
+        "unknown": "unknown: too few looks at validation, or too much noise.",
+    }  # fmt: skip
+    return words[found.state] + others
+
+
+def _cost(story: Story, method: MethodRecord) -> str:
+    spent = method.costs
+    sent = spent.get("bytes_up", 0) + spent.get("bytes_down", 0)
+    rounds = counted(int(spent.get("rounds") or 0), "round")
+    work = f"{number(spent.get('gradients'), 3)} gradients, {number(spent.get('seconds'))} seconds on this machine"
+    return f"{rounds}, {size(sent) if sent else 'nothing'} sent by and to all clients together, {work}."
+
+
+def _steps(story: Story, chosen: str, run: str) -> list[Step]:
+    train, steps = story.record.spec.get("train", {}), []
+    moving = [name for name, method in story.methods.items() if method.improves]
+    if moving and train.get("rounds"):
+        twice = 2 * train["rounds"]
+        ends = train.get("schedule", "constant") not in ENDLESS or train.get("stop") is not None
+        command = (f"apiece compare --spec {run}/spec.toml --rounds {twice} --out {run}-longer" if ends
+                   else f"apiece resume {run} --rounds {twice}")  # fmt: skip
+        steps.append(Step(f"{_some(moving)} still {'improves' if len(moving) == 1 else 'improve'}: go on.", command))
+    if story.seeds < 3:
+        command = f"apiece compare --spec {run}/spec.toml --seeds 3 --out {run}-seeds"
+        steps.append(Step("Three seeds, to tell methods apart.", command))
+    by = f"--method {shlex.quote(chosen)}"
+    steps.append(Step("Use a client's model on new rows.", f"apiece predict {run} CLIENT new.csv {by}"))
+    steps.append(Step("A model for a client that is not here yet.", f"apiece onboard {run} rows.csv --name NAME {by}"))
+    return steps

@@ -1,0 +1,61 @@
+// What every page with plots does: show them, follow light and dark, hide and show lines.
+"use strict";
+const page = {};
+
+page.read = (id) => JSON.parse(document.getElementById(`data-${id}`).textContent);
+
+page.show_plots = async () => {
+  const { doc, roots } = page.read("plots");
+  const places = {};
+  for (const [element, id] of Object.entries(roots)) places[id] = element;
+  Bokeh.set_log_level("error");
+  await Bokeh.embed.embed_items({ page: doc }, [{ docid: "page", roots: places, root_ids: Object.values(roots) }]);
+  page.document = Bokeh.documents[Bokeh.documents.length - 1];
+  page.models = [...page.document._all_models.values()];
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  page.paint();
+  dark.addEventListener("change", page.paint);
+  addEventListener("beforeprint", () => page.paint({ print: true }));
+  addEventListener("afterprint", () => page.paint());
+  for (const element of Object.keys(roots)) document.getElementById(element).classList.add("drawn");
+};
+
+page.named = (name) => page.models.find((model) => model.name === name);
+
+// Axes, grids and marks in the colours of the page's style sheet, which knows light from dark.
+page.paint = (how) => {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => (how && how.print ? { "--ink": "#1a1a1a", "--soft": "#595959", "--line": "#d5d5d5" }[name] : style.getPropertyValue(name).trim());
+  const [ink, soft, line] = ["--ink", "--soft", "--line"].map(colour);
+  for (const model of page.models) {
+    if (/Axis$/.test(model.type)) {
+      Object.assign(model, { axis_label_text_color: soft, major_label_text_color: soft, axis_line_color: soft, major_tick_line_color: model.major_tick_line_color === null ? null : soft });
+    } else if (model.type === "Grid" && model.grid_line_color !== null) model.grid_line_color = line;
+    else if (model.type === "Span") model.line_color = model.name === "zero" ? soft : ink;
+    else if (model.type === "GlyphRenderer") {
+      if (model.name === "mark" || model.name === "chosen-row") model.glyph.line_color = ink;
+    }
+  }
+};
+
+// A method is shown or hidden in every plot.
+page.show_method = (style, visible, plot) => {
+  for (const model of page.models) {
+    if (model.tags && model.tags[0] === "method" && model.tags[1] === style && (!plot || plot.has(model))) model.visible = visible;
+  }
+};
+
+// Commands can be copied.
+for (const button of document.querySelectorAll("button.copy")) {
+  button.addEventListener("click", async () => {
+    const code = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "selected";
+    }
+    setTimeout(() => (button.textContent = "copy"), 2000);
+  });
+}

@@ -1,0 +1,98 @@
+"""What a reader of the five papers would want to know first: sentences, each of which rests on a row of a verdict.
+
+(sentence, reproduction, claim, verdict): a test holds every sentence to its row.
+"""
+
+from typing import NamedTuple
+
+from apiece.reproduce.verdict import FAILS, HOLDS, UNDECIDED
+
+
+class Sentence(NamedTuple):
+    """What is said, and the row that it follows from."""
+
+    text: str
+    reproduction: str
+    claim: str
+    verdict: str
+
+
+_SHARED = "equal work, tau = {}: FFGG ends lowest, log of its |F| over the best rival's after 1000 rounds"
+_ENVELOPE = "it follows the lower envelope of the fixed lams, largest ratio over the rounds, below 1.1"
+_LADDER = "averaged model on all classes: fed_clup's accuracy at low less that at high personalization"
+
+PAPERS: dict[str, list[Sentence]] = {
+    "Federated asymptotics (Cheng, Chadha and Duchi 2021)": [
+        Sentence("The limits of the seven linear estimators hold once their misprints are corrected", "asymptotics",
+                 "ftfa (identity, d/n = 2): risk, to 5%", HOLDS),
+        Sentence("as printed, the formulas for FTFA and RTFA do not", "asymptotics",
+                 "ftfa (identity, d/n = 2): risk by the formula (15)-(16) as printed, to 5%", FAILS),
+        Sentence("they hold client by client where covariances, sizes, radii and noises differ", "asymptotics",
+                 "ftfa (unlike clients: all differ): mean risk, to 5%", HOLDS),
+        Sentence("on frozen features fine-tuning gains over FedAvg for people's activities", "last-layer",
+                 "HAR by subject: FTFA above FedAvg, in points", HOLDS),
+        Sentence("but is behind training alone there", "last-layer",
+                 "HAR by subject: FTFA above training alone, in points", FAILS),
+        Sentence("whether it loses on Shakespeare's roles is open: it was tuned over a part of the published grid",
+                 "last-layer", "Shakespeare by role: FTFA above FedAvg, in points", UNDECIDED),
+    ],
+    "FedCLUP": [
+        Sentence("Rounds grow with lambda and with the condition number", "fedclup-linear",
+                 "rounds grow with lam: least ratio of neighbours, over all federations", HOLDS),
+        Sentence("not by the printed order, which has its fraction upside down", "fedclup-linear",
+                 "rounds are of the order kappa (lam + L)/(lam + mu), as printed: those at lam = 50 over those at 0.01"
+                 ", up to a factor of 2", FAILS),
+        Sentence("more local steps save most rounds at a small lambda, not at a large one", "fedclup-linear",
+                 "kappa = 50: local steps save more rounds at lam = 10 than at 0.02: saving there over saving here",
+                 FAILS),
+        Sentence("on pictures of few classes a client the averaged model moves from Local to Global with lambda",
+                 "fedclup-images", f"MNIST logit, 2 classes, {_LADDER}", HOLDS),
+        Sentence("with all ten classes at every client it does not", "fedclup-images",
+                 f"MNIST logit, 10 classes, {_LADDER}", FAILS),
+        Sentence("dynamic lambda does not follow the lower envelope of the fixed ones", "dynamic-lambda",
+                 f"R = 0.1, all from zeros: {_ENVELOPE}", FAILS),
+    ],
+    "Self-FL (Chen, Ding and others 2022)": [
+        Sentence("The printed rule is not the posterior mean: its error is fifty times what it believes",
+                 "self-fl-synthetic", "100 clients, all variances 1: squared error of the printed rule, to 5%", FAILS),
+        Sentence("that of the posterior mean is what it believes", "self-fl-synthetic",
+                 "100 clients, all variances 1: of the Bayes rule, to 5%", HOLDS),
+        Sentence("where clients are unlike, Self-FL as printed is behind training alone", "self-fl-synthetic",
+                 "case 2, C = 1: own error of self_fl over training alone", FAILS),
+        Sentence("on digits it is behind Ditto", "self-fl-images",
+                 "all examples: accuracy of self_fl less that of ditto, points (published for FEMNIST)", FAILS),
+        Sentence("which of its adjustments contributes most is open: the paper asks it of the shared model",
+                 "self-fl-images",
+                 "all examples: the start adjusted alone, less the better of steps and weights alone, points",
+                 UNDECIDED),
+    ],
+    "All-for-one and All-for-all (Even, Massoulié and Scaman 2022)": [
+        Sentence("With exact similarities learning together is better than alone and than as one", "all-for-all-mean",
+                 "b exact: least share of the error of local and of fed_avg that all_for_all saves, t >= 10", HOLDS),
+        Sentence("with noisy ones it is not at every noise level", "all-for-all-mean",
+                 "b with noise 0.5: error over that of local, t = 1000", FAILS),
+        Sentence("the mixing matrix does not have spectral radius 1", "all-for-all-mean",
+                 "star of 100: spectral radius of W", FAILS),
+        Sentence("all-for-one's printed bound lacks a factor", "all-for-all-mean",
+                 "all-for-one, own gradients only: error below the printed bound", FAILS),
+    ],
+    "FFGG": [
+        Sentence("At equal work FFGG ends lowest with 500 inner steps", "ffgg-quadratic", _SHARED.format(500), HOLDS),
+        Sentence("with 100 L2GD does", "ffgg-quadratic", _SHARED.format(100), FAILS),
+        Sentence("nobody needs to wait: with a shared optimum late replies lead there", "ffgg-async",
+                 "optimum shared, policy 'new': |F| at the end (largest of all repetitions)", HOLDS),
+        Sentence("the share of liars that is withstood is a quarter of what is printed", "ffgg-byzantine",
+                 "largest share of liars that is withstood, mu = 0.5, L = 1.5, l = 1.5, rho = 1.0", FAILS),
+        Sentence("whether private input layers gain on pictures is open: the run could not see the published gain",
+                 "partial", "images, input private: points above FedAvg", UNDECIDED),
+    ],
+}  # fmt: skip
+
+
+def paragraph(sentences: list[Sentence]) -> str:
+    """As one paragraph, every part with a link to the reproduction that it follows from.
+
+    >>> paragraph([Sentence("It holds", "asymptotics", "a", HOLDS), Sentence("so does this", "partial", "b", HOLDS)])
+    'It holds ([asymptotics](#asymptotics)); so does this ([partial](#partial)).'
+    """
+    return "; ".join(f"{one.text} ([{one.reproduction}](#{one.reproduction}))" for one in sentences) + "."

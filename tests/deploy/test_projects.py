@@ -1,0 +1,116 @@
+"""A project's folder: keys that are private, certificates that fit, nothing half written. Needs the extra `flower`."""
+
+import os
+import ssl
+
+import pytest
+
+from apiece.errors import UserError
+
+pytest.importorskip("flwr")
+from apiece.deploy.config import SiteTable, read_server, read_site, read_sites
+from apiece.deploy.keys import days_left
+from apiece.deploy.project import add_site, deployed_spec, make_project, renew_certificate, spec_of
+from apiece.deploy.roster import read_roster
+from apiece.deploy.server import read_run
+from apiece.deploy.status import examine, server_status, site_status
+
+# What Flower and its packages deprecate is theirs.
+pytestmark = [pytest.mark.flower, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
+
+SITES = [SiteTable(name=name, data=f"/data/{name}.csv", label="sick", server="fl.example:443") for name in ("a", "b")]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    spec = deployed_spec({"methods": {"ditto": {"lam": 0.5}}, "train": {"rounds": 7}}, "test")
+    folder = tmp_path_factory.mktemp("p") / "wards"
+    return make_project(folder, spec, SITES, name="wards", address="127.0.0.1:8443", host="fl.example")
+
+
+def test_it_has_all_that_server_and_sites_need(project):
+    config = read_site(project / "sites" / "b")
+    assert (config.number, config.run, config.server) == (1, "wards", "fl.example:443")
+    assert read_server(project / "server").name == "fl.example"
+    assert list(read_run(project / "run.toml").rows) == ["local", "ditto"]
+    roster = read_roster(project / "roster.toml")
+    assert roster.names == ["a", "b"]
+    assert (project / "sites" / "a" / "site.pub").read_text().strip() == roster.sites[0].keys[0]
+    for name in ("compose.yaml", "server/proxy.conf", "server/apiece-server.service", "sites/a/apiece-a.service"):
+        assert (project / name).stat().st_size > 100
+    assert "location / { return 403; }" in (project / "server" / "proxy.conf").read_text()
+
+
+def test_private_keys_can_be_read_by_their_owner_alone(project):
+    secret = [
+        "authority/ca.key",
+        "server/server.key",
+        "server/superexec.secret",
+        "sites/a/site.key",
+        "sites/b/site.key",
+    ]
+    assert all(os.stat(project / name).st_mode & 0o077 == 0 for name in secret)
+    assert not (project / "sites" / "a" / "ca.key").exists()
+
+
+def test_the_certificate_is_the_authoritys_and_names_the_host(project):
+    context = ssl.create_default_context(cafile=str(project / "ca.crt"))
+    assert context.get_ca_certs()[0]["subject"][0][0][1] == "apiece wards"
+    assert 390 < days_left(project / "server" / "server.crt") < 398
+    from cryptography import x509
+
+    made = x509.load_pem_x509_certificate((project / "server" / "server.crt").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example", "localhost"]
+
+
+def test_the_authority_renews_the_servers_certificate(project):
+    before = (project / "server" / "server.crt").read_bytes()
+    made = renew_certificate(project)
+    assert made.read_bytes() != before and days_left(made) > 390
+    assert os.stat(project / "server" / "server.key").st_mode & 0o077 == 0
+
+
+def test_a_folder_that_is_there_is_not_touched(project):
+    spec = deployed_spec({"methods": {"ditto": {}}}, "test")
+    with pytest.raises(UserError, match="already exists"):
+        make_project(project, spec, SITES, name="wards", address="127.0.0.1:8443", host="x")
+
+
+def test_a_site_that_joins_later_is_a_newcomer(project):
+    folder = add_site(project, SiteTable(name="c", data="c.csv"))
+    roster = read_roster(project / "roster.toml")
+    assert roster.population == 2 and roster.names == ["a", "b", "c"] and read_site(folder).number == 2
+    with pytest.raises(UserError, match="has a site 'c' already"):
+        add_site(project, SiteTable(name="c", data="c.csv"))
+
+
+def test_a_spec_of_a_comparison_is_deployed_without_what_only_it_needs(tmp_path):
+    (tmp_path / "spec.toml").write_text(
+        "seeds = [3, 4]\ntune = 8\n[methods.ditto]\n[methods.fed_avg]\n[train]\nrounds = 9\n"
+    )
+    spec = spec_of(tmp_path / "spec.toml")
+    assert list(spec.rows) == ["local", "ditto"] and spec.seeds == [3] and spec.tune == 1 and spec.train.rounds == 9
+    assert list(spec_of(tmp_path / "spec.toml", "scaffold").rows) == ["local", "scaffold"]
+    (tmp_path / "world.toml").write_text("[methods.ditto]\n[train.faults]\ndropout = 0.5\n")
+    with pytest.raises(UserError, match="of a simulated world"):
+        spec_of(tmp_path / "world.toml")
+
+
+def test_the_doctor_finds_what_is_not_well(project):
+    found = {check.what: check for check in examine(project / "sites" / "a")}
+    assert not found["data"].good and not found["server"].good and found["certificate"].good
+    found = {check.what: check for check in examine(project)}
+    assert found["control side"].good and found["roster"].good
+    with pytest.raises(UserError, match="neither a site's folder"):
+        examine(project / "authority")
+
+
+def test_what_has_not_begun_says_so(project):
+    assert server_status(project)["state"] == "not begun"
+    assert site_status(project / "sites" / "a")["state"] == "not begun"
+
+
+def test_the_example_of_the_tutorial_is_a_list_of_sites(tmp_path):
+    (tmp_path / "sites.toml").write_text('[[site]]\nname = "north"\ndata = "north.csv"\nlabel = "sick"\n')
+    assert read_sites(tmp_path / "sites.toml")[0].server == "127.0.0.1:8443"

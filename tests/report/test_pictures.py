@@ -1,0 +1,128 @@
+"""A run's pictures: the numbers that are drawn, on the page and as files for papers."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from fake_runs import fake_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiece.errors import UserError
+from apiece.experiment.record import Candidate
+from apiece.report import write_picture, write_pictures, write_runs
+from apiece.report.answer import answer, written_options
+from apiece.report.client_findings import convergence, gains, labels, likeness, sizes
+from apiece.report.figure import Figure, Line, Panel, checked, scales
+from apiece.report.look import COLOURS, key, look, mark
+from apiece.report.outside import limits
+from apiece.report.pictures import curve_panel, figures_of, gains_panel, tuning_panels
+from apiece.report.plots import outside_words, panel_plot
+from apiece.report.story import read_story
+
+
+def test_gains_are_those_of_the_table_of_clients_from_the_least_to_the_largest(tmp_path):
+    fake_run(tmp_path, new=3)
+    story = read_story(tmp_path)
+    panel = gains_panel(story)
+    assert {line.name for line in panel.lines} == {"fed_avg", "ditto"}
+    line = next(line for line in panel.lines if line.name == "ditto")
+    np.testing.assert_array_equal(line.y, np.sort(story.clients["ditto"].gain[~story.clients["ditto"].new]))
+
+
+def test_a_picture_is_a_file_of_the_kind_that_its_name_says(tmp_path):
+    pytest.importorskip("matplotlib")
+    fake_run(tmp_path, ids=["\x00\x1b", *(f"<{k}>" for k in range(11))])
+    root = ElementTree.parse(write_picture(tmp_path, tmp_path / "gains.svg")).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    first = (tmp_path / "gains.svg").read_bytes()
+    assert write_picture(tmp_path, tmp_path / "gains.svg").read_bytes() == first
+    written = write_pictures(tmp_path, "png")
+    assert {file.stem for file in written} == set(figures_of(read_story(tmp_path)))
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in written)
+
+
+@pytest.mark.parametrize(("name", "said"), [("gains.svg", "no gains to draw"), ("gains.pdf", "ends in .png or .svg")])
+def test_what_cannot_be_drawn_is_said(name, said, tmp_path):
+    fake_run(tmp_path, methods=("local",))
+    with pytest.raises(UserError, match=said):
+        write_picture(tmp_path, tmp_path / name)
+
+
+def test_a_diverged_line_does_not_squeeze_a_panel_and_is_named():
+    x = np.array([1.0, 2.0, 3.0])
+    lines = [Line("a", x, x), Line("b", x, 2 * x), Line("c", x, 1e9 * x)]
+    (panel,) = checked(Figure("", "", [Panel("", "x", "y", lines)])).panels
+    assert scales(panel)[1][1] < 10
+    assert outside_words(panel).startswith("outside: c, to ")
+    assert panel_plot("p", panel).y_range.end < 10
+
+
+@given(st.floats(-1e9, 1e9), st.floats(0, 1e9))
+def test_an_axis_shows_all_values(low, width):
+    left, right = limits([low, low + width])
+    assert left < low and low + width < right
+
+
+def test_twenty_methods_are_told_apart_by_line_and_by_mark():
+    assert len({look(style) for style in range(20)}) == 20
+    assert len({(look(style)[0], *mark(style)) for style in range(20)}) == 20
+    assert all(look(style)[0] in key(style) for style in range(20))
+    assert "#000000" not in COLOURS, "black is not seen in the dark"
+
+
+def test_accuracy_can_be_drawn_against_what_was_spent(tmp_path):
+    fake_run(tmp_path)
+    story = read_story(tmp_path)
+    panel = curve_panel(story, "score", "gradients")
+    np.testing.assert_allclose(panel.lines[0].y, 100 * (1 - story.errors["local"].mean))
+    np.testing.assert_allclose(panel.lines[0].x, [2000, 4000, 6000])
+
+
+def test_tuning_shows_every_trial_that_has_a_loss(tmp_path):
+    fake_run(tmp_path)
+    story = read_story(tmp_path)
+    tried = [
+        Candidate(options={"lr": lr}, validation_loss=loss) for lr, loss in ((0.1, 2.0), (0.2, 1.0), (0.4, np.nan))
+    ]
+    ditto = story.methods["ditto"].model_copy(update={"tuning": tried, "chosen": 1})
+    record = story.record.model_copy(update={"methods": story.methods | {"ditto": ditto}})
+    (panel,) = tuning_panels(story._replace(record=record))
+    assert panel.title == "lr" and panel.lines[0].x.tolist() == [0.1, 0.2]
+
+
+def test_every_picture_of_clients_has_a_sentence_and_a_table(tmp_path):
+    fake_run(tmp_path, clients=30, profile=True)
+    story = read_story(tmp_path)
+    for describe in (gains, sizes, labels, likeness, convergence):
+        said, table = describe(story)
+        assert said.endswith(".") and table is not None and table.rows
+        assert all(len(row) == len(table.heads) for row in table.rows)
+
+
+def test_the_answer_is_chosen_by_validation_and_says_what_to_do(tmp_path):
+    fake_run(tmp_path, seeds=1)
+    story = read_story(tmp_path)
+    found = answer(story)
+    chosen = story.record.ranking.by_validation
+    assert found.headline == f"Run {chosen} with {written_options(story.methods[chosen])}."
+    assert dict(found.facts)["Proved hurt"].startswith("nobody") or story.methods[chosen].harm.hurt_proved
+    commands = [step.command for step in found.steps]
+    assert any(command.startswith("apiece compare --spec") and "--seeds 3" in command for command in commands)
+    assert any(command.startswith(f"apiece predict {tmp_path.name}") for command in commands)
+
+
+def test_where_everything_diverged_there_is_nothing_to_run(tmp_path):
+    fake_run(tmp_path, diverged=("local", "fed_avg", "ditto"))
+    assert answer(read_story(tmp_path)).headline == "Nothing to run yet: every method diverged."
+
+
+def test_runs_stand_side_by_side_and_the_same_one_is_refused(tmp_path):
+    fake_run(tmp_path / "one", clients=12)
+    fake_run(tmp_path / "two", clients=12, methods=("local", "ditto"))
+    html = write_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "both.html").read_text(encoding="utf-8")
+    assert "2 runs side by side" in html and "Client by client: one and two" in html
+    assert len(re.findall(r'class="answer"', html)) == 2
+    with pytest.raises(UserError, match="named twice"):
+        write_runs([tmp_path / "one", tmp_path / "one"], tmp_path / "both.html")
