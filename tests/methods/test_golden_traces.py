@@ -166,4 +166,4 @@ def test_fed_clup_weighted_is_the_problem_with_weights(engine):
     rest = [np.linalg.solve(h + 0.5 * np.eye(2), b) for h, b in zip(H, B, strict=True)]
     mean = lambda each: sum(p * one for p, one in zip(P, each, strict=True))
     close(got.server[-1], np.linalg.solve(np.eye(2) - mean(part), mean(rest)))
-    digits(got.server[-1], (0.240611, 0.900523))
+    digits(got.server[-1], 0.240611, 0.900523)

@@ -40,6 +40,7 @@ def write_report(run_folder: Path, path: Path | None = None) -> Path:
 
     It is made of the record and the tables of the folder only, so it can be made again at any time.
 
+    >>> from apiece.errors import UserError
     >>> try: write_report(Path("no-such-run"))
     ... except UserError as error: print(error)
     'no-such-run' holds no finished run: there is no record.json. Finish it: apiece resume no-such-run
