@@ -15,7 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """Whether the site took part, what it refused, and which models it has."""
+    """Whether the site took part, and which models it has."""
     with plain_errors():
         from apiece.deploy.status import site_status
 
@@ -63,7 +63,7 @@ def export(
     method: MethodName = None,
     json: Json = False,
 ) -> None:
-    """Write the site's model for use elsewhere, with a card that says how it predicts."""
+    """Write the site's model for use elsewhere. With a card that says how it predicts."""
     with plain_errors():
         from apiece.experiment.export import export_model
 

@@ -29,7 +29,7 @@ def predict(
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """What a client's own model says of new rows: a class with its probabilities, or a value in its own units."""
+    """What a client's own model says of new rows. A class with its probabilities, or a value in its own units."""
     with plain_errors():
         import apiece
 
@@ -49,7 +49,7 @@ def onboard(
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """A model for a client that nobody has seen, from its own rows; kept in the run folder, for predict and export."""
+    """A model for a client that nobody has seen. From its own rows; kept in the run folder, for predict and export."""
     with plain_errors():
         import apiece
         from apiece.experiment.export import export_model
@@ -74,7 +74,7 @@ def export(
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """Write a client's model for use elsewhere: its arrays as safetensors, and a card that says how it predicts."""
+    """Write a client's model for use elsewhere. Its arrays as safetensors, and a card that says how it predicts."""
     with plain_errors():
         import apiece
         from apiece.experiment.export import export_model
