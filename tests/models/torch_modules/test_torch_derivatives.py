@@ -44,6 +44,13 @@ def mixed(loss, params, given):
     return jax.jvp(slope, (params["hidden/weight"],), (WAY["hidden/weight"],))[1]
 
 
+def by_weight(loss, params, given):
+    """How the loss, and its slope along a way, change with the weight of an example that is there."""
+    weighed = lambda weight: given._replace(weight=jnp.where(given.weight > 0, weight, 0))
+    along = lambda w: sum(jax.tree.leaves(jax.tree.map(jnp.vdot, jax.grad(loss)(params, weighed(w), KEY), WAY)))
+    return jax.grad(lambda w: loss(params, weighed(w), KEY))(given.weight), jax.grad(along)(given.weight)
+
+
 def through_a_loop(loss, params, given):
     return jax.grad(lambda p: loss(jax.lax.fori_loop(0, 3, lambda k, q: down(loss, q, given), p), given, KEY))(params)
 
@@ -80,7 +87,7 @@ def divided(loss, params, given):
     )
 
 
-PLAIN = (lambda loss, p, b: loss(p, b, KEY), down, curved, curved_backwards, mixed, through_a_loop)
+PLAIN = (lambda loss, p, b: loss(p, b, KEY), down, curved, curved_backwards, mixed, by_weight, through_a_loop)
 NESTED = (of_a_traced_length, under_cond, vmapped, remade, divided)
 
 

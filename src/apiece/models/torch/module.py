@@ -93,14 +93,15 @@ def from_torch(module: Any, loss: Callable | None = None, *, error: Callable | N
 
     def weighted_loss(params: Params, batch: Batch, key: Any) -> jax.Array:
         form, leaves = _form(passes, batch.x, batch.y)
-        return _loss(passes, form)(flat(params), [_seed(passes, form, key), batch.weight.astype(jnp.float32), *leaves])
+        variables = [*flat(params), batch.weight.astype(jnp.float32)]
+        return _loss(passes, form)(variables, [_seed(passes, form, key), *leaves])
 
     def sgd(params: Params, batches: Batch, keys: Any, lr: Any) -> Params:
         """As many plain gradient steps of size `lr` as `batches` and `keys` have along their first axis; one call."""
         one = jax.tree.map(lambda leaf: leaf[0], (batches.x, batches.y))
         form, _ = _form(passes, *one)
         seeds = jax.vmap(partial(_seed, passes, form))(keys)
-        fixed = [seeds, batches.weight.astype(jnp.float32), *jax.tree.leaves((batches.x, batches.y))]
+        fixed = [batches.weight.astype(jnp.float32), seeds, *jax.tree.leaves((batches.x, batches.y))]
         end = _descent(passes, form)(flat(params), jnp.asarray(lr, jnp.float32), fixed)
         moved = dict(zip(names, end, strict=True))
         return type(params)((name, moved[name].astype(old.dtype)) for name, old in params.items())
@@ -210,7 +211,7 @@ def _output_shapes(passes: "Passes", form: "Form", count: int) -> Any:
 
 
 def _loss(passes: "Passes", form: "Form") -> Callable:
-    """(parameters, [seed, weight, *examples]) -> loss, with its derivatives in the parameters."""
+    """([*parameters, weights], [seed, *examples]) -> loss, with its derivatives in parameters and weights."""
     scalar = jax.ShapeDtypeStruct((), np.float32)
 
     @jax.custom_jvp
@@ -256,7 +257,7 @@ def _loss(passes: "Passes", form: "Form") -> Callable:
 
 
 def _descent(passes: "Passes", form: "Form") -> Callable:
-    """(parameters, rate, [seeds, weights, *examples], a step a row) -> parameters after those steps, in one call."""
+    """(parameters, rate, [weights, seeds, *examples], a step a row) -> parameters after those steps, in one call."""
     loss = _loss(passes, form)
 
     @jax.custom_jvp
@@ -265,7 +266,8 @@ def _descent(passes: "Passes", form: "Form") -> Callable:
 
     def one_by_one(params: list, lr: Any, fixed: list) -> list:
         def step(p: list, batch: list) -> tuple:
-            return [a - lr * g for a, g in zip(p, jax.grad(loss)(p, batch), strict=True)], None
+            weight, *rest = batch
+            return [a - lr * g for a, g in zip(p, jax.grad(lambda p: loss([*p, weight], rest))(p), strict=True)], None
 
         return jax.lax.scan(step, params, fixed)[0]
 
@@ -281,10 +283,10 @@ def _descent(passes: "Passes", form: "Form") -> Callable:
 
 
 def _moved(passes: "Passes", params: list, fixed: list) -> tuple[tuple[int, ...], list]:
-    """(which parameters move, and how); nothing else may."""
+    """(which parameters move, or the examples' weights behind them, and how); nothing else may."""
     if not all(isinstance(way, SymbolicZero) for way in fixed):
-        raise UserError(f"a derivative of {passes.name} in its examples or their weights was asked for; a PyTorch "
-                        "module has derivatives in its parameters alone here")  # fmt: skip
+        raise UserError(f"a derivative of {passes.name} in its examples was asked for; a PyTorch module has "
+                        "derivatives in its parameters, and in the weights of the examples, alone here")  # fmt: skip
     moved = tuple(i for i, way in enumerate(params) if not isinstance(way, SymbolicZero))
     return moved, [params[i] for i in moved]
 

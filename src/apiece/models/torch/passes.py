@@ -90,20 +90,23 @@ class Passes:
             return [self._loss(form, replica, arrays[self.count :]).detach().numpy()]
 
     def slope(self, form: Form, wanted: tuple[int, ...], *arrays: Array) -> list[Array]:
-        """The loss, and its gradient in the wanted parameters: one pass forth and back."""
+        """The loss, and its gradient in the wanted parameters: one pass forth and back.
+
+        What comes after the last parameter, as number `count`, is the weights of the examples.
+        """
         with self._borrowed(arrays, "gradient") as replica:
-            loss = self._loss(form, replica, arrays[self.count :])
-            gradient = _gradient(loss, [replica.parameters[i] for i in wanted])
+            loss, variables = self._weighed(form, replica, arrays[self.count :], wanted)
+            gradient = _gradient(loss, [variables[i] for i in wanted])
             return [loss.detach().numpy(), *(g.numpy() for g in gradient)]
 
     def curve(self, form: Form, moved: tuple[int, ...], wanted: tuple[int, ...], *arrays: Array) -> list[Array]:
         """The second derivative applied to a direction in the `moved` parameters, in the wanted ones."""
         direction, arrays = arrays[: len(moved)], arrays[len(moved) :]
         with self._borrowed(arrays, "second derivative") as replica:
-            loss = self._loss(form, replica, arrays[self.count :])
-            slope = _gradient(loss, [replica.parameters[i] for i in moved], again=True)
+            loss, variables = self._weighed(form, replica, arrays[self.count :], (*moved, *wanted))
+            slope = _gradient(loss, [variables[i] for i in moved], again=True)
             along = sum((g * torch.tensor(d)).sum() for g, d in zip(slope, direction, strict=True))
-            return [c.numpy() for c in _gradient(along, [replica.parameters[i] for i in wanted])]
+            return [c.numpy() for c in _gradient(along, [variables[i] for i in wanted])]
 
     def descend(self, form: Form, *arrays: Array) -> list[Array]:
         """Plain gradient steps: parameters, their size, and then a batch a step along the first axis of the rest."""
@@ -142,9 +145,9 @@ class Passes:
         """A training pass and a judgement of two made-up examples: what would fail later fails now, before a run."""
         if form in self.tried:
             return
-        blank = [*self.start, np.uint32(0), np.ones(2, np.float32), *form.zeros(2)]
-        self.slope(form, tuple(range(self.count)), *blank)
-        self.outcomes(form, *self.start, *blank[self.count + 1 :])
+        weight, examples = np.ones(2, np.float32), form.zeros(2)
+        self.slope(form, tuple(range(self.count)), *self.start, weight, np.uint32(0), *examples)
+        self.outcomes(form, *self.start, weight, *examples)
         with self._borrowed(tuple(self.start), "value") as replica, seeded(0), torch.no_grad():
             before = torch.get_rng_state()
             x, y = form.examples(form.zeros(2))
@@ -166,13 +169,23 @@ class Passes:
     def trial_curve(self, form: Form) -> None:
         """A second derivative at two made-up examples: not every layer has one."""
         if form not in self.curve_tried:
-            every, blank = tuple(range(self.count)), [np.uint32(0), np.ones(2, np.float32), *form.zeros(2)]
+            every, blank = tuple(range(self.count)), [np.ones(2, np.float32), np.uint32(0), *form.zeros(2)]
             self.curve(form, every, every, *self.start, *self.start, *blank)
             self.curve_tried.add(form)
 
-    def _loss(self, form: Form, replica: Replica, batch: tuple) -> torch.Tensor:
-        """The mean loss over the examples that are there; `batch` is seed, weight, examples."""
-        seed, weight, *leaves = batch
+    def _weighed(self, form: Form, replica: Replica, batch: tuple, asked: tuple[int, ...]) -> tuple[torch.Tensor, list]:
+        """The loss, and the variables that it is a function of: parameters and, if asked for, the weights behind them.
+
+        A weight of 0 is none: such examples are never looked at.
+        """
+        if self.count not in asked:
+            return self._loss(form, replica, batch), replica.parameters
+        weight = torch.tensor(batch[0], requires_grad=True)
+        return self._loss(form, replica, batch, weight), [*replica.parameters, weight]
+
+    def _loss(self, form: Form, replica: Replica, batch: tuple, variable: Any = None) -> torch.Tensor:
+        """The mean loss over the examples that are there; `batch` is weight, seed, examples."""
+        weight, seed, *leaves = batch
         here = np.flatnonzero(weight)
         if not here.size:
             return torch.zeros(())
@@ -180,7 +193,9 @@ class Passes:
         with self._seeds(form, int(seed)):
             each = self.loss(replica.module(x), y)
         self._check(each, here.size)
-        return (torch.from_numpy(weight[here] / max(weight.sum(), 1)) * each).sum()
+        if variable is None:
+            return (torch.from_numpy(weight[here] / max(weight.sum(), 1)) * each).sum()
+        return (variable[here] / variable.sum().clamp(min=1) * each).sum()
 
     @contextlib.contextmanager
     def _borrowed(self, arrays: tuple, what: str) -> Iterator[Replica]:
