@@ -14,6 +14,7 @@ from apiece.aggregate import RULES
 from apiece.client.schedule import SCHEDULES
 from apiece.data import PARTITIONS, SOURCES
 from apiece.engines.engine import Engine, RunState
+from apiece.experiment.metric import METRICS
 from apiece.methods import CATALOG
 from apiece.models import MODELS
 from apiece.report.catalog import FACTS, facts
@@ -41,7 +42,7 @@ def test_the_page_of_the_interface_is_what_the_modules_say():
     assert (ROOT / "docs/ref-api.md").read_text(encoding="utf-8") == api_page(), "run: make docs"
 
 
-@pytest.mark.parametrize("file", ["record", "product"])
+@pytest.mark.parametrize("file", ["record", "product", "advice"])
 def test_the_schema_of_a_file_is_what_its_types_say(file):
     written = json.loads((ROOT / f"docs/{file}.schema.json").read_text(encoding="utf-8"))
     assert written == schema(file), "run: make docs"
@@ -90,7 +91,7 @@ def test_files_of_the_house_that_a_page_names_are_there(file):
 
 # What pages and examples use is public: it can be imported, and stands in an `__all__`.
 
-REGISTRIES = (CATALOG, MODELS, SOURCES, PARTITIONS, RULES, ATTACKS, SCHEDULES)
+REGISTRIES = (CATALOG, METRICS, MODELS, SOURCES, PARTITIONS, RULES, ATTACKS, SCHEDULES)
 GROUPS = {registry.group for registry in REGISTRIES}  # of entry points: written like modules, but none
 USERS = [*CURRENT, *sorted((ROOT / "examples").iterdir())]
 

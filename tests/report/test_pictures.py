@@ -13,13 +13,14 @@ from apiece.errors import UserError
 from apiece.experiment.record import Candidate
 from apiece.report import write_picture, write_pictures, write_runs
 from apiece.report.answer import answer, written_options
-from apiece.report.client_findings import convergence, gains, labels, likeness, sizes
+from apiece.report.client_findings import convergence, gains, labels, likeness, sizes, trouble
 from apiece.report.figure import Figure, Line, Panel, checked, scales
 from apiece.report.look import COLOURS, key, look, mark
 from apiece.report.outside import limits
 from apiece.report.pictures import curve_panel, figures_of, gains_panel, tuning_panels
 from apiece.report.plots import outside_words, panel_plot
 from apiece.report.story import read_story
+from apiece.wrap.inside import Rejections
 
 
 def test_gains_are_those_of_the_table_of_clients_from_the_least_to_the_largest(tmp_path):
@@ -48,6 +49,17 @@ def test_what_cannot_be_drawn_is_said(name, said, tmp_path):
     fake_run(tmp_path, methods=("local",))
     with pytest.raises(UserError, match=said):
         write_picture(tmp_path, tmp_path / name)
+
+
+def test_what_the_guard_rejected_is_told_by_the_names_it_is_counted_by(tmp_path):
+    fake_run(tmp_path)
+    story = read_story(tmp_path)
+    assert trouble(story) == ("", None)
+    for number, reason in enumerate(Rejections._fields):
+        story.methods["ditto"].costs[reason] = 3.0 + number
+    heads, rows = trouble(story)[1]
+    assert [head for head, _ in heads][1:] == ["rejected as no numbers", "rejected as too large"]
+    assert dict((name, cells) for name, *cells in rows)["ditto"] == ["3", "4"]
 
 
 def test_a_diverged_line_does_not_squeeze_a_panel_and_is_named():

@@ -27,6 +27,7 @@ from apiece.experiment.conclude import make_record, recommended
 from apiece.experiment.constant import constants_beside
 from apiece.experiment.folder import RunFolder, name_file, write_record
 from apiece.experiment.judge import Outcome, judge
+from apiece.experiment.metric import METRICS
 from apiece.experiment.product import Product, describe_product, write_product
 from apiece.experiment.record import Record
 from apiece.experiment.spec import Spec, make_spec, read_values
@@ -270,7 +271,7 @@ def refuse_unfit(spec: Spec) -> None:
     for name in ("faults", "availability", "attack", "arrivals"):
         if getattr(spec.train, name) is not None:
             raise UserError(f"train.{name} is of a simulated world; real sites have their own: leave it out")
-    if spec.metrics or spec.rank in ("auc", "f1", "balanced_accuracy"):
+    if spec.metrics or spec.rank in METRICS:
         raise UserError("metrics that need single examples (auc, f1, one's own) cannot be made of sums; leave "
                         "'metrics' and 'rank' out")  # fmt: skip
     if spec.train.stop is not None or spec.train.until_rest:

@@ -89,7 +89,7 @@ class Bench:
 
     def _made(self, options: dict[str, Any], fixed: dict[str, Any]) -> Engine:
         place, make = self.place, lambda: engine_of(self.place, self.method, options, self.plan)[0]
-        if self.plan.engine == "remote":  # cannot be moved
+        if self.plan.engine != "vectorized":  # only a simulation can be moved
             return make()
 
         def programs() -> Simulation:

@@ -184,7 +184,7 @@ def convergence(story: Story) -> tuple[str, ReportTable | None]:
 
 def trouble(story: Story) -> tuple[str, ReportTable | None]:
     """Attackers, refused replies and models that were no numbers, where there were any."""
-    keys = {"refused": "replies refused", "rejections": "replies rejected by the guard", "lost": "replies lost"}
+    keys = {"refused": "replies refused", "not_finite": "rejected as no numbers", "too_large": "rejected as too large"}
     first = next(iter(story.clients.values()), None)
     attackers = 0 if first is None or not first.attacks.size else int((first.attacks > 0).sum())
     shown = {key: head for key, head in keys.items() if any(m.costs.get(key) for m in story.methods.values())}
