@@ -57,7 +57,7 @@ def test_what_the_guard_rejected_is_told_by_the_names_it_is_counted_by(tmp_path)
     assert trouble(story) == ("", None)
     for number, reason in enumerate(Rejections._fields):
         story.methods["ditto"].costs[reason] = 3.0 + number
-    heads, rows = trouble(story)[1]
+    heads, rows = trouble(story)[1][:2]
     assert [head for head, _ in heads][1:] == ["rejected as no numbers", "rejected as too large"]
     assert dict((name, cells) for name, *cells in rows)["ditto"] == ["3", "4"]
 

@@ -271,7 +271,7 @@ def refuse_unfit(spec: Spec) -> None:
     for name in ("faults", "availability", "attack", "arrivals"):
         if getattr(spec.train, name) is not None:
             raise UserError(f"train.{name} is of a simulated world; real sites have their own: leave it out")
-    if spec.metrics or spec.rank in METRICS:
+    if spec.metrics or (spec.rank is not None and spec.rank in METRICS):
         raise UserError("metrics that need single examples (auc, f1, one's own) cannot be made of sums; leave "
                         "'metrics' and 'rank' out")  # fmt: skip
     if spec.train.stop is not None or spec.train.until_rest:
