@@ -50,6 +50,14 @@ def first_fit() -> dict[str, Any]:
     return found
 
 
+def check() -> dict[str, Any]:
+    """The whole contract for a method of one's own, Ditto as it stands in the catalog, on every engine."""
+    from apiece.methods import ditto
+    from apiece.testing import check_method
+
+    return {"lines": len(list(check_method(ditto)))}
+
+
 def fits() -> dict[str, Any]:
     """A grid of two options, a `fit` for each point."""
     import apiece

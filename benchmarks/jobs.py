@@ -35,6 +35,7 @@ JOBS: dict[str, list[Side]] = {
         Side("apiece", "one by one", ("lams_one_by_one", "digits")),
         Side("apiece", "sweep", ("lams_by_sweep", "digits")),
     ],
+    "check": [Side("apiece", "", ("check",))],
     "W1": [Side("apiece", "one by one", ("lams_one_by_one", "W1")), Side("apiece", "sweep", ("lams_by_sweep", "W1"))],
 }
 SAYS = {
@@ -42,6 +43,7 @@ SAYS = {
     "fits": "25 fits: five `lr` by five `lam`",
     "first": "a first and a second fit",
     "digits": "five `lam` by eleven seeds, digits",
+    "check": "`check_method` of a small method",
     "W1": "five `lam` by eleven seeds, W1",
 }
 
