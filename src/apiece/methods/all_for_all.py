@@ -147,9 +147,11 @@ def all_for_all(
     if (bound is None) != (distance is None) or (theory and bound is not None):
         raise UserError("all_for_all: setting 1 needs 'bound' and 'distance', and neither 'smoothness' nor 'noise'")
     offered = min(candidates, clients)
-    if by not in WAYS or (trying := measured and by == "trials") and not offered:
-        why = f"is not {by!r}: {suggest(by, WAYS)}" if by not in WAYS else "= 'trials' needs 'candidates' of 1 or more"
-        raise UserError(f"all_for_all: 'by' {why}")
+    trying = measured and by == "trials"
+    if by not in WAYS:
+        raise UserError(f"all_for_all: 'by' is not {by!r}: {suggest(by, WAYS)}")
+    if trying and not offered:
+        raise UserError("all_for_all: 'by' = 'trials' needs 'candidates' of 1 or more")
     shows = min(-(-clients // max(offered, 1)), warmup)  # rounds until everybody was shown, or as many as there are
 
     def bounds(server: Everybody) -> Tree:

@@ -1,4 +1,4 @@
-"""With whom to learn, by trying it: together, alone and in groups, on half of each client's examples, judged on the rest.
+"""With whom to learn, by trying it: together, alone, in groups; on half of each client's examples, judged on the rest.
 
 What two clients' gradients or models say of each other is too little where labels are skewed: a model of one client
 alone is poor for every other, and the model of all that belong together is good for each. So that nothing is
