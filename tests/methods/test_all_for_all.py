@@ -403,9 +403,9 @@ def fitted(x, y, clients, rounds, participation=None, **options):
 
 def test_with_default_options_two_kinds_of_clients_are_told_apart_and_each_kind_learns_together():
     x, y, truth = regressions()
-    server, models = fitted(x, y, 12, 80, lr=0.3)
+    server, models = fitted(x, y, 12, 120, lr=0.3)
     kinds = np.arange(12) % 2
-    same, near = kinds[:, None] == kinds[None], np.asarray(server.b) <= 0.5
+    same, near = kinds[:, None] == kinds[None], np.asarray(server.mixing.w) > 0
     assert not near[~same].any()
     assert near[same].mean() > 0.85
     risk = lambda models: np.mean(np.sum((models - truth) ** 2, 1))
@@ -416,17 +416,19 @@ def test_with_default_options_two_kinds_of_clients_are_told_apart_and_each_kind_
 
 
 def test_with_default_options_clients_of_one_kind_stay_together():
-    """Chance alone parts a pair now and then, one in twelve here; the fewer the dimensions, the more often."""
+    """By gradients, chance alone parts a pair now and then, one in twelve here; the fewer the dimensions, the more."""
     problem = dict(examples=60, features=30)
     x, y, truth = regressions(**problem)
     y = y - np.einsum("nf,nf->n", x, np.repeat(truth, 60, axis=0))  # nothing is left but noise
-    server, _ = fitted(x, y, 12, 80, lr=0.3)
+    server, _ = fitted(x, y, 12, 80, lr=0.3, by="gradients")
     assert (np.asarray(server.b) <= 0.5).mean() > 0.85
+    server, _ = fitted(x, y, 12, 120, lr=0.3)
+    assert (np.asarray(server.mixing.w) > 0).all()
 
 
 def test_in_the_warm_up_all_share_one_model_and_b_is_the_largest_unbiased_distance():
     x, y, _ = regressions(clients=4)
-    server, models = fitted(x, y, 4, 2, lr=0.3, warmup=2, convexity=0.5)
+    server, models = fitted(x, y, 4, 2, lr=0.3, by="gradients", warmup=2, convexity=0.5)
     close(models, np.tile(models[0], (4, 1)), 1e-14)
     w, expected = np.zeros(5), np.full((4, 4), -np.inf)
     for _ in range(2):
@@ -446,7 +448,7 @@ def test_in_the_warm_up_all_share_one_model_and_b_is_the_largest_unbiased_distan
 def test_clients_that_were_never_seen_together_are_apart():
     x, y, _ = regressions(clients=4)
     schedule = Chosen(schedule=((0, 2), (1, 3), (0, 1, 2, 3)))
-    server, _ = fitted(x, y, 4, 3, schedule, lr=0.3, warmup=2, eps=100.0)
+    server, _ = fitted(x, y, 4, 3, schedule, lr=0.3, by="gradients", warmup=2, eps=100.0)
     expected = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]) / 2
     close(server.mixing.w, expected, 1e-12)
 
@@ -468,6 +470,8 @@ WRONG = [
     (all_for_all, dict(bias=[[0.0, -1.0], [1.0, 0.0]]), "numbers from 0"),
     (all_for_all, dict(bias=np.zeros((2, 2)), clusters=[0, 1]), "not both"),
     (all_for_all, dict(clusters=[0, 1], smoothness=1.0), "all of 'smoothness', 'convexity' and 'noise'"),
+    (all_for_all, dict(population=3, by="trial"), "'by' is not 'trial': did you mean 'trials'"),
+    (all_for_all, dict(population=3, candidates=0), "'by' = 'trials' needs 'candidates' of 1 or more"),
     (naive_all_for_all, dict(population=3), "give 'bias' or 'clusters'"),
     (all_for_one, {}, "give 'population'"),
     (all_for_one, dict(population=3, mixture=[0.5, 0.5]), "a number for each of 3 clients"),

@@ -1,5 +1,6 @@
 """All-for-all (AFA): a model for every client at the price of one gradient each."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from jax import lax
 from apiece import tree
 from apiece.client.descend import full_loss
 from apiece.client.solve import slopes
-from apiece.errors import UserError
+from apiece.errors import UserError, suggest
 from apiece.estimate.similarity import (
     bias_of_clusters,
     combine,
@@ -21,12 +22,14 @@ from apiece.estimate.similarity import (
     separation,
     squared_distances,
 )
+from apiece.methods import trials
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.registry import FromZero, Positive, StepSize, Tolerance
 from apiece.theory import formulas
 
 UNKNOWN = -1.0  # the b of two clients that were never seen together
 FOREVER = 2.0**30  # rounds
+WAYS = ("trials", "gradients")
 
 
 class Mixing(NamedTuple):
@@ -41,7 +44,7 @@ class Mixing(NamedTuple):
 class Everybody(NamedTuple):
     """The server: everybody's model, stacked, and after them their mean, for newcomers too; the phase (-1: warm-up) and
     how many of its rounds are over; its mixing; the b measured so far (nothing if it was given); the mean over the
-    rounds of the phase (nothing unless it is asked for).
+    rounds of the phase (nothing unless it is asked for); what the trials found (nothing unless they are made).
     """
 
     x: Params
@@ -50,15 +53,19 @@ class Everybody(NamedTuple):
     mixing: Mixing
     b: Tree
     mean: Tree
+    trials: Tree
 
 
 class Shown(NamedTuple):
-    """What a client is shown: where to take its gradient, the model to use, models of others, and whether it is new."""
+    """What a client is shown: where to take its gradient, the model to use, models of others, whether it is new; while
+    groups are tried, in which phase, and whose models these are."""
 
     x: Params
     used: Tree
     others: Tree
     new: Tree
+    phase: Tree
+    asked: Tree
 
 
 def all_for_all(
@@ -70,6 +77,7 @@ def all_for_all(
     clusters: Any = (),
     eps: Tolerance = 1.0,
     halve_every: FromZero = 0,
+    by: str = "trials",
     warmup: int = 20,
     smoothness: Positive | None = None,
     convexity: Positive | None = None,
@@ -86,11 +94,16 @@ def all_for_all(
     W = Lambda Lambda', Lambda 1/N_i on the N_i clients with b_ij <= eps/2 (S: who answered; no N/|S|), and r = lr / l,
     l = lambda_max(W), unless the constants of a theory are given. All start at one point: what lies outside the range
     of Lambda would never be unlearned.
-    b is given (`bias`, or `clusters`: 0 within, infinite between), or measured in `warmup` rounds in which all share
-    one model: b_ij is the largest |g_i - g_j|^2 - e_i - e_j, e_i the squared standard error that client i sends
-    along, in units of 2 mu (`convexity` mu given), else of that round's mean |g_i - g_j|^2. So eps = 1 parts two
-    clients that differ by more than half of what two gradients differ on average, noise included: hardly anybody
-    while noise dominates, everybody unlike once it does not. Clients never seen together in a round are apart.
+    b is given (`bias`, or `clusters`: 0 within, infinite between), or groups are found, in one of two ways.
+    by = "trials": three times `warmup` visits of every client on the first half of its examples, judged on the rest:
+    together; alone, while everybody tries on the others' models, `candidates` a round, and average linkage of what
+    these cost proposes groups, cut at the widest gap; in these groups. What has the least held-out loss stays: all
+    together, a group, or each of its members alone. Then all examples train. Together and the groups are kept on with,
+    so that one warm-up and what the showing takes is spent on finding out. b is what i pays for j's model.
+    by = "gradients": `warmup` rounds in which all share one model; b_ij is the largest |g_i - g_j|^2 - e_i - e_j, e_i
+    the squared standard error that client i sends along, in units of 2 mu (`convexity` mu given), else of that round's
+    mean |g_i - g_j|^2. So eps = 1 parts two clients that differ by more than half of what two gradients differ on
+    average, noise included. Clients never seen together in a round are apart. Skewed labels part clients, too.
     A newcomer joins those whom its examples fit best: it is shown the models of `candidates` clients who have most
     partners, each of another group as far as there are groups, and uses the one with the least loss on its examples.
     Phases: eps halves every `halve_every` rounds; or by theory, phase q with eps_q = eps / 2^q and S_q = sum_i 1/N_i.
@@ -100,8 +113,8 @@ def all_for_all(
     averaged: clients use the mean of x over the phase, which is what theory bounds in setting 1 and for mu = 0.
 
     Solves: min over y of (1/N) sum_i L_i((Lambda y)_i), x = Lambda y; for b_ij <= eps/2 within eps of everybody's own.
-    Sent: one model down, and the candidates' (with `averaged` one more); a gradient up (and one number while b is
-      measured). With candidates = 0 a newcomer has the mean of all models.
+    Sent: one model down, and the candidates' (with `averaged` one more); a gradient up (and a few losses while groups
+      are found). With candidates = 0 a newcomer has the mean of all models, and groups are not tried.
     Kept: nothing by the client; N models by the server, and N^2 numbers b.
     Forgetting: changes nothing.
     Guarantee: synchronous (L-smooth, mu-strongly convex), N / S times fewer samples than alone; asynchronous, one
@@ -113,7 +126,8 @@ def all_for_all(
         population: how many clients there are; told by the engine. lr: step size. bias: the matrix b, or the name of a
         file that holds it (.csv, .npy), a row for each client in the order of the federation. clusters: a
         label for each client. eps: the precision that filters b. halve_every: rounds until eps halves, 0 never.
-        warmup: rounds in which b is measured when it is not given; where few take part in a round, more are needed.
+        by: how groups are found when b is not given: "trials" or "gradients". warmup: how long; in rounds by gradients,
+        of which more are needed where few take part, and in visits of each client by trials.
         smoothness, convexity, noise: L, mu and sigma^2; all given, steps and phases are those of setting 2. Of these,
         convexity alone is the unit in which b is measured. bound, distance: B and D; given, those of setting 1.
         averaged: use the mean iterate. candidates: how many models newcomers choose from. batch: examples a gradient,
@@ -133,10 +147,20 @@ def all_for_all(
     if (bound is None) != (distance is None) or (theory and bound is not None):
         raise UserError("all_for_all: setting 1 needs 'bound' and 'distance', and neither 'smoothness' nor 'noise'")
     offered = min(candidates, clients)
+    trying = measured and by == "trials"
+    if by not in WAYS:
+        raise UserError(f"all_for_all: 'by' is not {by!r}: {suggest(by, WAYS)}")
+    if trying and not offered:
+        raise UserError("all_for_all: 'by' = 'trials' needs 'candidates' of 1 or more")
+    shows = min(-(-clients // max(offered, 1)), warmup)  # rounds until everybody was shown, or as many as there are
 
-    def bounds(b: Tree, phase: Tree) -> Tree:
-        """The b in force: what was given or measured; in the warm-up nothing parts anybody."""
-        return jnp.where(phase < 0, 0, jnp.where(b < 0, jnp.inf, b)) if measured else given
+    def bounds(server: Everybody) -> Tree:
+        """The b in force: what was given or measured; in the warm-up nothing parts anybody, but for a trial."""
+        _, phase, _, _, b, _, tried = server
+        if not trying:
+            return jnp.where(phase < 0, 0, jnp.where(b < 0, jnp.inf, b)) if measured else given
+        apart = (tried.labels[:, None] != tried.labels) | (phase == trials.ALONE)
+        return jnp.where(apart & (phase > trials.TOGETHER), jnp.inf, 0.0)
 
     def pace(mixing: Mixing, phase: Tree, eps: Tree) -> tuple[Tree, Tree]:
         """The step, and for how many rounds."""
@@ -148,32 +172,49 @@ def all_for_all(
         if bound is not None and distance is not None:
             rate = formulas.phase_step(mixing.loneliness, clients, eps, bound)
             rounds = jnp.minimum(jnp.ceil(formulas.phase_length(mixing.loneliness, eps, bound, distance)), FOREVER)
-        return rate, jnp.where(phase < 0, warmup, rounds)
+        return rate, jnp.where(phase < 0, trials.length(phase, warmup, shows) if trying else warmup, rounds)
 
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
-        x, phase, spent, mixing, b, middle = server
+        x, phase, spent, mixing, b, middle, tried = server
         g = replies[0] if measured else replies
         heard = (cohort.weight > 0) & (cohort.ids < clients)
         now = eps / 2.0 ** jnp.maximum(phase, 0)
-        mixing = _renewed(spent == 0, mixing, bounds(b, phase), now)
+        mixing = _renewed(spent == 0, mixing, bounds(server), now)
         rate, rounds = pace(mixing, phase, now)
         columns = mixing.w.at[:, cohort.ids].get(mode="fill", fill_value=0)
-        columns = jnp.concatenate([columns, columns.mean(axis=0, keepdims=True)])  # the last row moves as the mean does
-        x = tree.step(x, -rate, combine(columns, g, heard))
-        if measured:
+        last = columns.mean(axis=0, keepdims=True)  # the last row moves as the mean does
+        if trying:
+            last = jnp.where((phase == trials.ALONE) | (phase == trials.GROUPED), 0, last)  # or stays where all began
+        x = tree.step(x, -rate, combine(jnp.concatenate([columns, last]), g, heard))
+        if trying:
+            tried = trials.note(tried, replies[1], cohort.ids, heard, spent < warmup / 2)
+        elif measured:
             b = _noted(phase < 0, b, g, replies[1], cohort.ids, heard, convexity)
         if averaged:
             middle = tree.mix(middle, x, 1 / (spent + 1))
-        over = spent + 1 >= rounds
-        return Everybody(x, phase + over, jnp.where(over, 0, spent + 1), mixing, b, middle)
+        # A trial lasts until everybody has had so many visits; all else so many rounds.
+        after = spent + (jnp.where(phase < 0, heard.sum() / clients, 1) if trying else 1)
+        over = after > rounds - 0.5 / clients
+        if trying:
+            x, tried = lax.cond(over, lambda: trials.begin_phase(x, tried, phase), lambda: (x, tried))
+        return Everybody(x, phase + over, jnp.where(over, 0, after).astype(spent.dtype), mixing, b, middle, tried)
 
     def message(server: Server, i: Tree) -> Message:
         used = server.mean if averaged else server.x
         pick = lambda rows, which: tree.take(rows, jnp.minimum(which, clients))
-        others = tree.take(used, server.mixing.chosen) if offered else ()
-        return Shown(pick(server.x, i), pick(used, i) if averaged else (), others, jnp.asarray(i >= clients))
+        new, whose, asked = jnp.asarray(i >= clients), server.mixing.chosen, ()
+        if trying:
+            asked = trials.shown(server.spent, warmup, shows, clients, offered)
+            whose = jnp.where(new | (server.phase != trials.ALONE), whose, jnp.minimum(asked, clients))
+        others = tree.take(used, whose) if offered else ()
+        phase = server.phase if trying else ()
+        return Shown(pick(server.x, i), pick(used, i) if averaged else (), others, new, phase, asked)
 
     def local(client: Client, shown: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
+        if trying:
+            said = trials.try_models(loss, shown.x, shown.others, shown.asked, shown.phase, data, key)
+            first = replace(data, size=jnp.where(shown.phase < 0, trials.halves(data)[0].size, data.size))
+            return client, (slopes(first, key, batch=batch)(0, loss, shown.x), said)
         if measured:
             return client, gradient_and_error(loss, shown.x, data, key, batch)
         return client, slopes(data, key, batch=batch)(0, loss, shown.x)
@@ -185,11 +226,14 @@ def all_for_all(
     def init(params: Params, key: Tree) -> Server:
         nobody = jnp.zeros(offered, jnp.int32)
         blank = Mixing(jnp.zeros((clients, clients)), jnp.ones(()), jnp.ones(()), nobody)  # renewed by the first phase
-        b = jnp.full((clients, clients), UNKNOWN) if measured else ()
-        x, phase = _copies(params, clients + 1), jnp.int32(-1 if measured else 0)
-        return Everybody(x, phase, jnp.int32(0), blank, b, x if averaged else ())
+        b = jnp.full((clients, clients), UNKNOWN) if measured and not trying else ()
+        x, phase = _copies(params, clients + 1), jnp.int32(trials.TOGETHER if trying else -1 if measured else 0)
+        tried, spent = (trials.nothing_tried(clients), jnp.float32(0)) if trying else ((), jnp.int32(0))
+        return Everybody(x, phase, spent, blank, b, x if averaged else (), tried)
 
     def report(server: Server) -> dict[str, Tree]:
+        if trying:
+            return {"w": server.mixing.w, "b": trials.cost_of(server.trials)}
         b = server.b if measured else jnp.asarray(given)
         return {"w": server.mixing.w, "b": b}
 

@@ -27,6 +27,7 @@ SYNTHETIC = {  # name -> its module, in the folder of its paper
     "dynamic-lambda": "fedclup.dynamic_lambda",
     "self-fl-synthetic": "self_fl.synthetic",
     "all-for-all-mean": "all_for_all.mean",
+    "all-for-all-groups": "all_for_all.groups",
     "ffgg-quadratic": "ffgg.quadratic",
     "ffgg-async": "ffgg.asynchronous",
     "ffgg-byzantine": "ffgg.byzantine",
