@@ -228,4 +228,6 @@ def compiled_in(plan: TrainSpec) -> dict[str, Any]:
     False
     """
     idle = {"until_rest", "evaluate_clients", "newcomer_examples", "checkpoint_seconds", "models_gb"}
-    return plan.model_dump(exclude=idle if plan.schedule != "constant" else {*idle, "rounds"})
+    # An epsilon is for all rounds together: how much noise that is depends on their number.
+    counted = plan.schedule != "constant" or (plan.private is not None and plan.private.epsilon is not None)
+    return plan.model_dump(exclude=idle if counted else {*idle, "rounds"})

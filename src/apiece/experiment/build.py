@@ -25,8 +25,10 @@ from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import Criterion, Metric
+from apiece.experiment.privacy import check_privacy
 from apiece.experiment.spec_tables import DataSpec, ModelSpec, TrainSpec
 from apiece.experiment.world import arrivals_of, pace_of, participation_of, wrap_method
+from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.models import MODELS, Model, Objective, adapted, named_model, objective
 from apiece.models.catalog import use_of
@@ -294,6 +296,8 @@ def method_of(
     how_to_step = dict(optimizer=optimizer_of(train), keep=keeps_memories(train), scheduled=train.scheduled)
     given = (place.objective.loss, options, scale, place.population, place.model)
     build, hyper = bind(method, *given, **how_to_step)
+    name = CATALOG.name_of(method)
+    check_privacy(name, build(hyper, 0), train, place.model.init, place.client_shapes(), place.population)
     return wrap_method(build, train, place.population, place.client_shapes()), hyper
 
 

@@ -24,6 +24,7 @@ from apiece.experiment.build import (
 from apiece.experiment.criterion import criterion_of, named_metrics
 from apiece.experiment.fits import check_memory
 from apiece.experiment.metric import metrics_of
+from apiece.experiment.privacy import check_privacy
 from apiece.experiment.spec import Spec
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import Variant
@@ -74,6 +75,10 @@ def _check_row(row: Variant, train: TrainSpec, place: Arena) -> None:
     plan = None if train.schedule == "constant" else schedule(train.schedule, train.rounds, **train.schedule_options)
     given = (place.objective.loss, options, plan, place.population, place.model)
     build, hyper = bind(row.method, *given, scheduled=train.scheduled)  # also whether a schedule finds a step size
+    unwrapped = build(hyper, 0)
+    if isinstance(unwrapped, Method):
+        shapes = (place.model.init, place.client_shapes(), place.population)
+        check_privacy(CATALOG.name_of(row.method), unwrapped, train, *shapes)
     method = wrap_method(build, train, place.population, place.client_shapes())(hyper, 0)
     if not isinstance(method, Method):
         raise UserError(f"method '{row.name}': its factory gives no apiece.Method, but {method!r}")

@@ -15,6 +15,7 @@ from apiece.experiment.judge import Outcome
 from apiece.experiment.measure import Trials
 from apiece.experiment.newcomers import newcomers_over_seeds
 from apiece.experiment.partners import record_partners
+from apiece.experiment.privacy import privacy_notes, privacy_of
 from apiece.experiment.product import Product, describe_product
 from apiece.experiment.record import FORMAT as RECORD_FORMAT
 from apiece.experiment.record import (
@@ -77,7 +78,8 @@ def make_record(
             convergence=rests[name],
             partners=_partners(place, next(iter(by_seed.values()))),
         )
-    federation = place.federation
+    federation, privacy = place.federation, privacy_of(spec.train, place.population)
+    notes = [*notes, *privacy_notes(privacy)]
     return Record(
         format=RECORD_FORMAT,
         environment=environment.environment(),
@@ -93,6 +95,7 @@ def make_record(
         tested=tested,
         metrics={metric.name: metric.higher_is_better for metric in place.metrics},
         steps=steps,
+        **({} if privacy is None else {"privacy": privacy}),
     )
 
 

@@ -29,6 +29,9 @@ def refuse_to_extend(out: Path, spec: Spec, rounds: int) -> None:
                         f"'{spec.train.schedule}'), and have come to their end; {again}")  # fmt: skip
     if spec.train.stop is not None:
         raise UserError(f"'{out}' stops by itself ([train.stop]) and kept its best round, not its last; {again}")
+    if spec.train.private is not None and spec.train.private.epsilon is not None:
+        raise UserError(f"'{out}' has spent its epsilon = {spec.train.private.epsilon:g} in {had} rounds, whose noise "
+                        f"was made for that number; {again}")  # fmt: skip
     for name, row in spec.rows.items():
         if plan_of(row.method, spec.train).stop is not None:
             continue  # it is judged at its best round, and trained anew

@@ -23,7 +23,9 @@ from apiece.experiment.folder import RunFolder
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.partners import Partners, find_partners
+from apiece.experiment.privacy import privacy_notes, privacy_of
 from apiece.experiment.product import describe_product, write_product
+from apiece.experiment.record import PrivacyRecord
 from apiece.experiment.spec import Spec, make_spec
 from apiece.experiment.steps import shorten_steps
 from apiece.experiment.train import Curve, spent, train
@@ -50,7 +52,13 @@ class Fit:
     @property
     def notes(self) -> list[str]:
         """What a reader of results should know: how examples were scaled, which defaults were too long."""
-        return [*self.place.federation.notes, *self._bench.notes]
+        return [*self.place.federation.notes, *self._bench.notes, *privacy_notes(self.privacy)]
+
+    @property
+    def privacy(self) -> PrivacyRecord | None:
+        """The promise of differential privacy that this run keeps, after all its rounds; None: none was asked for."""
+        plan = self._bench.plan
+        return privacy_of(plan.model_copy(update={"rounds": max(plan.rounds, self.run.round)}), self.place.population)
 
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""
@@ -117,6 +125,9 @@ class Fit:
         if plan.schedule not in ENDLESS:
             raise UserError(f"the step sizes of this run were planned for {plan.rounds} rounds by the schedule "
                             f"'{plan.schedule}', and there is none for more; fit it anew with all rounds")  # fmt: skip
+        if plan.private is not None and plan.private.epsilon is not None:
+            raise UserError(f"this run has spent its epsilon = {plan.private.epsilon:g} in {plan.rounds} rounds, whose "
+                            "noise was made for that number; fit it anew with all rounds")  # fmt: skip
         longer = plan.model_copy(update={"rounds": self.run.round + rounds})
         given = (self.engine, self.place, self.run.hyper, self.run.seed, longer)
         self.run, later, seconds = train(*given, begun=self.run, tick=watch)

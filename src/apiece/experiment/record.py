@@ -341,6 +341,37 @@ class StepSizes(Entry):
     """By row and option, what is taken instead of a default that is too long, or outside of that range."""
 
 
+class PrivacyRecord(Entry):
+    """The promise of differential privacy that every training run of the record keeps, and what it rests on."""
+
+    epsilon: Number
+    """As the accountant says, of one run over all its rounds."""
+    delta: Number
+    slack: Number
+    """By how much delta is larger because the engines' draw is not quite a Poisson one."""
+    noise: Number
+    """The deviation of the noise of a round's sum, in clips."""
+    clip: Number
+    """How long a reply may be; with a quantile, where that began."""
+    quantile: float | None
+    sampling: str
+    """How the accountant was told that clients are drawn: everybody, poisson or fixed."""
+    rate: Number
+    """The share of clients in a round."""
+    rounds: int
+    clients: int
+    adjacency: str
+    """What two populations differ in that cannot be told apart."""
+    at: str
+    """Who adds the noise."""
+    secret: bool
+    """Whether the noise came from the operating system's randomness, and not from the run's seed."""
+    accountant: str
+    """Of which library and version."""
+    assumptions: list[str]
+    not_covered: list[str]
+
+
 class Record(Entry):
     """All that a comparison found: what record.json holds.
 
@@ -369,6 +400,8 @@ class Record(Entry):
     """How long steps may be; null: nobody had to know, or nobody could."""
     constants: dict[str, ConstantRecord] = {}
     """Answers that look at no example, by name."""
+    privacy: PrivacyRecord | None = None
+    """Differential privacy of what was sent; null: none was asked for."""
     baseline: Comparator | None = None
     """Over what gains are told; null: nobody trained alone."""
 

@@ -157,6 +157,33 @@ class DefenceSpec(SpecTable):
     """Replies that are so many times longer than usual are refused."""
 
 
+class PrivateSpec(SpecTable):
+    """Differential privacy of what clients send, each client as a whole (docs/explanation-privacy.md). Everybody's
+    reply counts alike, whatever `weights` says. Give `epsilon`, for which noise is found, or `noise`."""
+
+    epsilon: float | None = Key(None, gt=0, examples=[8.0])
+    """What a run may spend, over all its rounds: the accountant finds the noise for it."""
+    noise: float | None = Key(None, gt=0, examples=[1.0])
+    """Instead: the deviation of the noise of a round's sum, in clips; the accountant tells the epsilon."""
+    delta: float = Key(1e-5, gt=0, lt=1, examples=[0.001])
+    """The chance that the promise does not hold; below one over the number of clients."""
+    clip: float = Key(1.0, gt=0, examples=[0.5])
+    """How long a reply may be, all its arrays together; with a `quantile`, where that begins."""
+    quantile: float | None = Key(None, gt=0, lt=1, examples=[0.5])
+    """The clip follows this quantile of the replies' lengths, which is noised and accounted for as well."""
+    at: Literal["server", "clients"] = Key("server", examples=["clients"])
+    """Who adds the noise: the server, which sees single replies; or each client its part of it."""
+    secret: bool = Key(False, examples=[True])
+    """Noise from the operating system's randomness, so that the run cannot be repeated; false: from the run's seed, for
+    simulations, since whoever knows the seed can take the noise away."""
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_two(self) -> "PrivateSpec":
+        if (self.epsilon is None) == (self.noise is None):
+            raise ValueError("give either epsilon, for which noise is found, or noise, for which epsilon is told")
+        return self
+
+
 class ServerSpec(SpecTable):
     """The server takes the step that the method would take as a gradient for an optimizer: FedAdam of any method that
     sends an update."""
@@ -253,6 +280,8 @@ class TrainSpec(SpecTable):
     """Some clients attack."""
     defence: DefenceSpec | None = Key(None)
     """The server defends itself."""
+    private: PrivateSpec | None = Key(None)
+    """Differential privacy."""
 
     @property
     def look_every(self) -> int:

@@ -20,6 +20,7 @@ from apiece.engines.world.arrivals import Arrivals, Delays, Recorded, Speeds
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.engines.world.pace import Pace
 from apiece.errors import UserError
+from apiece.experiment.privacy import noised_by
 from apiece.experiment.spec_tables import ArrivalsSpec, PaceSpec, ServerSpec, TrainSpec
 from apiece.own import import_thing
 from apiece.protocol import Data, Method, Params, Reply
@@ -41,7 +42,7 @@ def participation_of(train: TrainSpec) -> Participation:
         raise UserError(f"train.participation is a function of (seed, round, number of clients), not {chosen!r}")
     said = train.availability.model_dump() if train.availability else {}
     there = Availability(**said | {"given": tuple(map(tuple, said.get("given", ())))})
-    return Participation(train.cohort, train.probability, there, chosen)
+    return Participation(train.cohort, train.probability, there, chosen, exact=train.private is not None)
 
 
 def arrivals_of(spec: ArrivalsSpec) -> Arrivals:
@@ -109,6 +110,8 @@ def wrap_method(build: Build, train: TrainSpec, population: int, client: Data | 
             raise UserError(f"train.attack.clients names client {who[-1]}, but {population} clients train")
         whom: dict[str, Any] = dict(clients=attack.clients, share=attack.share, population=population)
         wraps.append(lambda method, reply: attacked(method, forge, reply=reply, **whom))
+    if train.private is not None:
+        wraps.insert(1 if train.server is not None else 0, noised_by(train, population))
     if not wraps:
         return build
     check_buffer(train)

@@ -9,6 +9,8 @@ From the outside in: replies reach `attacked` first, which forges those of the a
 what no honest client sends; then `robust`, which puts one robust answer in the place of all replies; then the method's
 own merge. `robust` and `guarded` act on what any server receives, and can be deployed. `attacked` and `corrupted` are
 for simulation only.
+
+`private` makes one noised mean of all replies, for differential privacy; `accountant` says what that spends.
 """
 
 from apiece.wrap.attacked import attacked, attackers, attackers_of
@@ -16,6 +18,7 @@ from apiece.wrap.attacks import ATTACKS, Attack, Scene, attack
 from apiece.wrap.corrupted import corrupted
 from apiece.wrap.guarded import guard_of, guarded, rejections
 from apiece.wrap.per_client import per_client
+from apiece.wrap.private import averages_replies, private
 from apiece.wrap.robust import robust
 from apiece.wrap.served import discounted, server_optimized
 from apiece.wrap.staged import pipeline, staged
@@ -29,6 +32,7 @@ __all__ = [
     "attacked",
     "attackers",
     "attackers_of",
+    "averages_replies",
     "corrupted",
     "discounted",
     "fine_tuned",
@@ -36,6 +40,7 @@ __all__ = [
     "guarded",
     "per_client",
     "pipeline",
+    "private",
     "rejections",
     "robust",
     "server_optimized",

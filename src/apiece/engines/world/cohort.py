@@ -63,6 +63,8 @@ class Participation:
 
     Of those who are available; when too few are, fewer come. Or whom `chosen(seed, round, population)` names, a
     function of one's own that gives the same clients whenever it is asked; `size` is then the most that it names.
+    `exact`: with a probability, each client's coin alone decides, so that a round may have nobody: what differential
+    privacy counts on.
 
     >>> Participation(size=3).draw(seed=0, round=5, population=1000).tolist()
     [381, 695, 831]
@@ -74,6 +76,7 @@ class Participation:
     probability: float | None = None
     availability: Availability = dataclasses.field(default_factory=Availability)
     chosen: Callable[[int, int, int], Any] | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.size is not None and self.probability is not None:
@@ -98,13 +101,14 @@ class Participation:
                 raise UserError(f"a cohort of {self.size} clients is more than the {population} there are; lower it")
             return self.size
         if self.probability is not None:
-            # Six standard deviations: exceeded about once in a billion rounds, and then cut.
+            # Six standard deviations: exceeded about once in a billion rounds, and then cut; ten: never.
             spread = math.sqrt(population * self.probability * (1 - self.probability))
-            return min(population, math.ceil(population * self.probability + 6 * spread) + 1)
+            return min(population, math.ceil(population * self.probability + (10 if self.exact else 6) * spread) + 1)
         return population
 
     def draw(self, seed: int, round: int, population: int) -> np.ndarray:
-        """The ids of this round's clients, in ascending order; at least one, if any is available."""
+        """The ids of this round's clients, in ascending order; at least one, if any is available and coins are not
+        `exact`."""
         if self.chosen is not None:
             return self._checked(self.chosen(seed, round, population), round, population)
         there = self.availability.there(seed, round, population)
@@ -114,7 +118,7 @@ class Participation:
         rng = np.random.default_rng([seed, round])
         count = places
         if self.probability is not None:
-            count = min(max(1, rng.binomial(len(there), self.probability)), places)
+            count = min(max(0 if self.exact else 1, rng.binomial(len(there), self.probability)), places)
         return there[np.sort(rng.choice(len(there), count, replace=False, shuffle=False))]
 
     def _checked(self, named: Any, round: int, population: int) -> np.ndarray:

@@ -30,6 +30,7 @@ APART: dict[str, dict[str, dict[str, Any]]] = {
     "train.faults.pace": {"times": {"law": "given"}},
     "train.availability": {"given": {"pattern": "given"}},
     "train.attack": {"clients": {"name": "sign_flip"}},
+    "train.private": {"noise": {}},
 }
 NOTES = {
     "methods": """A row may be a variant of a method, search a grid or a range, or go in stages:
