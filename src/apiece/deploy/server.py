@@ -13,6 +13,7 @@ from apiece.deploy.config import ServerConfig, hash_of
 from apiece.deploy.place import stand_in_arena, stand_in_federation
 from apiece.deploy.roster import Roster
 from apiece.deploy.site import QUESTIONS
+from apiece.deploy.survey import add_measures, read_measure, read_survey
 from apiece.engines.remote.exchange import Exchange, Pace, Tell
 from apiece.engines.remote.ledger import Ledger
 from apiece.engines.remote.letter import Terms, minor_version
@@ -101,25 +102,15 @@ class Server:
     def _survey(self) -> dict[int, dict[str, Any]]:
         everybody = range(self.roster.population)
         found = self._asked("survey", {i: {} for i in everybody})
-        surveys = {}
-        for i, (_, body) in found.items():
-            try:
-                surveys[i] = json.loads(body)
-                surveys[i]["columns"], surveys[i]["label"]["kind"], surveys[i]["sizes"]["train"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"the survey of '{self.roster.names[i]}' cannot be read: {error}") from None
-            if surveys[i]["name"] != self.roster.names[i]:
-                raise UserError(f"the key of '{self.roster.names[i]}' is used by a site that calls itself "
-                                f"'{surveys[i]['name']}': mend roster.toml or site.toml")  # fmt: skip
-        return dict(sorted(surveys.items()))
+        return {i: read_survey(body, self.roster.names[i]) for i, (_, body) in sorted(found.items())}
 
     def _measure(self, question: str, of: str, message: Any, rules: Mapping[str, Any] | None) -> Tree:
         """The sum of all sites' answers."""
         about = {"question": question, "of": of, "rules": rules}
         about |= {} if isinstance(message, tuple) and not message else {"message": np.asarray(message).tolist()}
         found = self._asked("measure", {i: about for i in range(self.roster.population)})
-        answers = [[np.asarray(one) for one in json.loads(body)] for _, body in found.values()]
-        total = tuple(sum(parts[1:], start=parts[0]) for parts in zip(*answers, strict=True))
+        names = self.roster.names
+        total = add_measures({names[i]: read_measure(body, names[i]) for i, (_, body) in sorted(found.items())})
         return total if len(total) > 1 else total[0]
 
     def _asked(self, task: str, about: dict[int, dict[str, Any]]) -> dict[int, tuple[dict[str, Any], bytes]]:
