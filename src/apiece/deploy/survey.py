@@ -101,7 +101,7 @@ def read_survey(body: bytes, name: str) -> dict[str, Any]:
     if survey.name != name:
         raise UserError(f"the key of '{name}' is used by a site that calls itself '{survey.name}': mend roster.toml or "
                         "site.toml")  # fmt: skip
-    return told
+    return survey.model_dump(mode="json")
 
 
 def read_measure(body: bytes, name: str) -> list[np.ndarray]:
@@ -133,4 +133,4 @@ def add_measures(answers: dict[str, list[np.ndarray]]) -> tuple[np.ndarray, ...]
         if [one.shape for one in found] != shapes:
             raise UserError(f"'{name}' answers numbers of shape {[one.shape for one in found]}, and '{first}' of shape "
                             f"{shapes}: one of the two is not what it should be")  # fmt: skip
-    return tuple(sum(parts[1:], start=parts[0]) for parts in zip(*answers.values(), strict=True))
+    return tuple(np.asarray(sum(parts[1:], start=parts[0])) for parts in zip(*answers.values(), strict=True))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apiece.engines.remote.letter import Terms, read_letter, write_letter
+from apiece.engines.remote.letter import Terms, read_letter, reason, write_letter
 from apiece.engines.remote.post import Post
 from apiece.engines.remote.station import NeedsTerms
 from apiece.errors import UserError
@@ -122,7 +122,9 @@ class Exchange:
                 break
             now = time.monotonic()
             if now - began > self.pace.deadline:
-                self.tell("late", row=row, task=task, clients=sorted(set(letters) - done - given_up), **_round_of(about))
+                self.tell(
+                    "late", row=row, task=task, clients=sorted(set(letters) - done - given_up), **_round_of(about)
+                )
                 break
             there = self.post.present()
             open_with = [i for i in letters if i in there and i not in done and i not in given_up]
@@ -144,14 +146,14 @@ class Exchange:
                 except Introduced:
                     continue
                 except Overtaken as error:
-                    self.tell("ignored", row=row, client=i, task=task, why=str(error))
+                    self.tell("ignored", row=row, client=i, task=task, why=reason(error))
                 except NeedsTerms:
                     self.introduce(row, i)
                     last.pop(i, None)
                     time.sleep(0.05)
                 except UserError as error:
                     bad[i] += 1
-                    self.tell("refused", row=row, client=i, task=task, why=str(error), **_round_of(about))
+                    self.tell("refused", row=row, client=i, task=task, why=reason(error), **_round_of(about))
                     if strict:
                         done.add(i)
                     elif bad[i] >= self.pace.tries:

@@ -21,7 +21,7 @@ from apiece.engines.remote.codec import decode, schema_of
 from apiece.engines.remote.exchange import Exchange, Introduced, Overtaken
 from apiece.engines.remote.halves import NEVER, ServerHalf, agree
 from apiece.engines.remote.ledger import Ledger
-from apiece.engines.remote.letter import ROOM
+from apiece.engines.remote.letter import ROOM, reason
 from apiece.engines.remote.station import NeedsTerms
 from apiece.engines.remote.sums import Sums, check_sums, stand_ins
 from apiece.engines.world.cohort import Participation
@@ -228,7 +228,7 @@ class Networked(Engine):
         except UserError as error:
             bad[i] += 1
             del self._flying[i]
-            self.tell("refused", row=self.row, client=i, task="visit", round=asked, why=str(error))
+            self.tell("refused", row=self.row, client=i, task="visit", round=asked, why=reason(error))
         else:
             del self._flying[i]
             self._arrived[i] = (asked, body)

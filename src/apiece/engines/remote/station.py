@@ -5,7 +5,7 @@ from typing import Any
 
 from apiece.engines.remote.codec import UNREADABLE
 from apiece.engines.remote.desk import Desk, Handle, Reply
-from apiece.engines.remote.letter import Letter, Terms, read_letter, write_letter
+from apiece.engines.remote.letter import WORDS, Letter, Terms, read_letter, reason, write_letter
 from apiece.errors import UserError
 
 Tell = Callable[..., None]
@@ -51,8 +51,8 @@ class Station:
             kept = {name: head[name] for name in ("task", "row", "round") if name in head}
             return write_letter(self.terms.head(client=self.i, **kept, **about), body)
         except (UserError, *UNREADABLE) as error:
-            why = str(error) if isinstance(error, UserError) else f"this letter cannot be worked on: {error!r:.200}"
-            told = {name: head.get(name) for name in ("task", "row", "round") if name in head}
+            why = reason(error)
+            told = {name: str(head[name])[:WORDS] for name in ("task", "row", "round") if name in head}
             needs = {"needs": "terms"} if isinstance(error, NeedsTerms) else {}
             self.tell("refused", why=why, **told)
             return write_letter(self.terms.head(task="refusal", client=self.i, why=why, **needs))
