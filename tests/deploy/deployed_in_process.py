@@ -11,7 +11,7 @@ from apiece.engines.remote.post import InProcess
 from apiece.experiment.spec import make_spec
 from apiece.files import write_toml
 
-FAST = dict(deadline=60.0, again=0.001, patience=5.0)
+FAST = dict(deadline=60.0, again=0.001, patience=5.0, welcome=0.0)
 
 
 def write_site(folder: Path, number: int, name: str, **table):
@@ -23,7 +23,7 @@ class Deployed:
     def __init__(self, folder, sites, spec, post=InProcess, **config):
         """`sites`: name -> the table of its site.toml."""
         self.folder, self.log = folder, []
-        self.names = list(sites)
+        self.names, self.population = list(sites), len(sites)
         for number, (name, table) in enumerate(sites.items()):
             (folder / name).mkdir(parents=True, exist_ok=True)
             write_site(folder / name, number, name, **table)
@@ -44,9 +44,20 @@ class Deployed:
         """As if the site's process had been killed: what it knows is on its disk."""
         self._sites.pop(i, None)
 
+    def roster(self):
+        """All sites, of which those of the beginning train."""
+        return Roster(tuple(Entry(name, (f"key {name}",)) for name in self.names), self.population)
+
+    def add(self, name, **table):
+        """A site that joins now."""
+        i = len(self.names)
+        (self.folder / name).mkdir(parents=True)
+        write_site(self.folder / name, i, name, **table)
+        self.names.append(name)
+        self.post.answer[i] = lambda wire: self.site(i).answer(wire)
+
     def server(self):
-        roster = Roster(tuple(Entry(name, (f"key {name}",)) for name in self.names), len(self.names))
-        return Server(self.folder / "server", self.config, self.spec, roster, self.post, self.tell)
+        return Server(self.folder / "server", self.config, self.spec, self.roster, self.post, self.tell)
 
     def run(self):
         return self.server().serve()

@@ -219,3 +219,31 @@ def test_regression_is_told_in_the_targets_own_units(tmp_path):
     assert found is not None and 0 < found.mean < 30  # squared, of targets around 500 with spread 40
     targets = made.site(0).rows.label
     assert abs(targets.mean() - 500) < 30
+
+
+def test_a_site_that_joins_in_the_middle_or_after_the_end_gets_a_model_by_every_method(tmp_path, federation):
+    train = federation.take([0, 1])
+    late = federation.take([2])
+    late.save(tmp_path / "data" / "late")
+    methods = {"fed_avg": {"steps": 2}, "ditto": {"steps": 2}}
+    made = Deployed(tmp_path, saved_sites(tmp_path, train), {"methods": methods, "train": {"rounds": 2}})
+    answer, count = made.post.answer[0], 0
+
+    def and_then_one_more(wire):
+        nonlocal count
+        count += 1
+        if count == 5:
+            made.add("late", data=str(tmp_path / "data" / "late"))
+        return answer(wire)
+
+    made.post.answer[0] = and_then_one_more
+    made.run()
+    made.add("later", data=str(tmp_path / "data" / "late"))
+    made.run()
+    for name in ("late", "later"):
+        opened = apiece.open(tmp_path / name / "run")
+        for method in methods:
+            assert np.isfinite(flat(opened.personal(name, method=method))).all()
+    onboarded = [(line["row"], *line["sites"]) for line in made.log if line["event"] == "onboarded"]
+    assert sorted(onboarded) == sorted((f"{method}~0", name) for method in methods for name in ("late", "later"))
+    assert read_record(tmp_path / "server" / "run").federation.clients == 2

@@ -92,6 +92,10 @@ def test_a_spec_of_a_comparison_is_deployed_without_what_only_it_needs(tmp_path)
     spec = spec_of(tmp_path / "spec.toml")
     assert list(spec.rows) == ["local", "ditto"] and spec.seeds == [3] and spec.tune == 1 and spec.train.rounds == 9
     assert list(spec_of(tmp_path / "spec.toml", "scaffold").rows) == ["local", "scaffold"]
+    for text, why in (("[[methods]]\n", "'methods' is a table"), ("data = 3\n[methods.ditto]\n", "'data' is a table")):
+        (tmp_path / "list.toml").write_text(text)
+        with pytest.raises(UserError, match=why):
+            spec_of(tmp_path / "list.toml")
     (tmp_path / "world.toml").write_text("[methods.ditto]\n[train.faults]\ndropout = 0.5\n")
     with pytest.raises(UserError, match="of a simulated world"):
         spec_of(tmp_path / "world.toml")

@@ -47,13 +47,15 @@ def add(
     sites: Annotated[Path, typer.Option("--sites", help="A list with the new site, as for init.")],
     json: Json = False,
 ) -> None:
-    """Add sites to a project that exists. They are newcomers, and get a model by the end of its run."""
+    """Add sites to a project that exists. Also while its run goes on: they get a model by each of its methods."""
     with plain_errors():
         from apiece.deploy.config import read_sites
         from apiece.deploy.project import add_site
 
         made = [str(add_site(folder, site)) for site in read_sites(sites)]
-        text = "wrote " + ", ".join(made) + "\nstart the server again, so that it lets their keys in"
+        text = (
+            "wrote " + ", ".join(made) + "\na server that runs lets their keys in; if its run is over, start it again"
+        )
         show_result({"folders": made}, json, escape(text))
 
 

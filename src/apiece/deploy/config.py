@@ -99,6 +99,10 @@ class ServerConfig(_Table):
     """Seconds that the run waits for sites to be there."""
     buffer: int = pydantic.Field(0, ge=0)
     """Above 0: nobody waits for anybody, and so many replies are merged at a time."""
+    welcome: float = pydantic.Field(60.0, ge=0)
+    """Seconds that the end of a run waits for sites that were added and have no model yet."""
+    memory_mb: int = pydantic.Field(4096, ge=256)
+    """MB that SuperLink may take; above, it is started again, and the run goes on from apiece's own disk."""
 
 
 def read_sites(path: Path) -> list[SiteTable]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from apiece.deploy.config import read_server
 from apiece.deploy.journal import Journal
-from apiece.deploy.roster import read_roster
+from apiece.deploy.roster import RosterFile
 from apiece.deploy.server import Server, read_run
 from apiece.deploy.site import Site
 from apiece.engines.devices import remember_compiled
@@ -21,10 +21,9 @@ def serve(grid: Any, folder: Path) -> None:
     journal = Journal(folder, who="server")
     config, project = read_server(folder), folder.parent
     try:
-        roster = read_roster(project / "roster.toml")
-        keys = {node_key(text.encode()): i for text, i in roster.keys().items()}
+        roster = RosterFile(project / "roster.toml", node_key, journal.tell)
         spec = read_run(project / "run.toml")
-        Server(folder, config, spec, roster, FlowerPost(grid, keys), journal.tell).serve()
+        Server(folder, config, spec, roster.now, FlowerPost(grid, roster.clients), journal.tell).serve()
     except UserError as error:
         journal.tell("failed", why=str(error))
         (folder / "state").mkdir(parents=True, exist_ok=True)

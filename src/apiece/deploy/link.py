@@ -14,8 +14,10 @@ from apiece.deploy.config import ServerConfig, read_server
 from apiece.deploy.journal import Tell
 from apiece.deploy.processes import Child, wait_for_port
 from apiece.deploy.roster import read_roster
+from apiece.deploy.server import WELCOMED
 from apiece.engines.remote.flower import begin_run, control, register, run_status
 from apiece.errors import UserError
+from apiece.files import read_json
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 TRIES = 20  # times that a server starts its processes again before it gives up
@@ -53,6 +55,7 @@ class Link:
         self._begin()
 
     def _register(self) -> None:
+        self._roster = _stamp(self.folder.parent / "roster.toml")
         roster = read_roster(self.folder.parent / "roster.toml")
         with control(self.config.address, self.ca) as client:
             for key, i in roster.keys().items():
@@ -68,6 +71,7 @@ class Link:
         """One look: whether the run is over. What died is started again."""
         if (self.folder / "state" / "finished").exists():
             return True
+        self._bound_memory()
         dead = [name for name, child in self.children.items() if not child.alive()]
         if dead:
             said = self.children[dead[0]].tail(2)
@@ -80,7 +84,23 @@ class Link:
         elif time.monotonic() - self._looked > 2.0:
             self._looked = time.monotonic()
             self._look_at_run()
+            self._look_at_roster()
         return False
+
+    def _bound_memory(self) -> None:
+        """SuperLink keeps whatever registered sites send it, however much: when it grows too large, it ends here."""
+        child = self.children.get("superlink")
+        if child is not None and child.memory_mb() > self.config.memory_mb:
+            self.tell("too_large", process="superlink", megabytes=child.memory_mb(), most=self.config.memory_mb)
+            child.kill()
+
+    def _look_at_roster(self) -> None:
+        """Sites that were added meanwhile, and new keys, are let in."""
+        if _stamp(self.folder.parent / "roster.toml") != self._roster:
+            try:
+                self._register()
+            except UserError as error:  # half edited: it is looked at again when it changes
+                self.tell("roster_refused", why=str(error))
 
     def _look_at_run(self) -> None:
         failed = self.folder / "state" / "failed"
@@ -110,14 +130,27 @@ class Link:
         return Child(name, [str(word) for word in command], self.folder / f"{name}.log", environment)
 
 
+def _stamp(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
 class _Failed(BaseException):
     """The run ended with a user's mistake: it is not tried again."""
+
+
+def newcomers_lack(folder: Path) -> bool:
+    """Whether sites stand in the roster, behind those that train, to whom no model was given."""
+    roster, file = read_roster(folder.parent / "roster.toml"), folder / "state" / WELCOMED
+    known = read_json(file) if file.exists() else {}
+    return any(name not in known for name in roster.names[roster.population :])
 
 
 def run_server(folder: Path, tell: Tell) -> None:
     """`apiece deploy server`: until the run is over; nothing that was started is left."""
     link, left = Link(folder, tell), TRIES
     (folder / "state" / "failed").unlink(missing_ok=True)
+    if newcomers_lack(folder):
+        (folder / "state" / "finished").unlink(missing_ok=True)  # the run is over, but for them
     try:
         while True:
             try:

@@ -24,7 +24,7 @@ def spec_of(path: Path, method: str | None = None) -> Spec:
     """The spec of a file as it is deployed: the methods that it names (or the one asked for), and training alone beside
     them; nothing is tuned, one seed."""
     values = read_values(path)
-    named: dict[str, Any] = {name: one for name, one in values.get("methods", {}).items()}
+    named = _table_of(values, "methods", str(path))
     chosen = [name for name in named if name not in BASELINES] or list(named)
     if method is not None:
         chosen = [method]
@@ -35,12 +35,20 @@ def spec_of(path: Path, method: str | None = None) -> Spec:
 
 def deployed_spec(values: dict[str, Any], where: str, known: dict[str, Any] | None = None) -> Spec:
     """Any values of a spec as they are deployed."""
-    rows = {"local": (known or {}).get("local", {}), **values.get("methods", {})}
-    data = {key: one for key, one in values.get("data", {}).items() if key == "standardize"}
-    seeds = list(values.get("seeds", [0]))[:1]
+    rows = {"local": (known or {}).get("local", {}), **_table_of(values, "methods", where)}
+    data = {key: one for key, one in _table_of(values, "data", where).items() if key == "standardize"}
+    seeds = values.get("seeds", [0])
+    seeds = seeds[:1] if isinstance(seeds, list) else seeds
     spec = make_spec({**values, "data": data, "methods": rows, "baselines": False, "tune": 1, "seeds": seeds}, where)
     refuse_unfit(spec)
     return spec
+
+
+def _table_of(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    found = values.get(name, {})
+    if not isinstance(found, dict):
+        raise UserError(f"{where}: '{name}' is a table, [{name}], not {found!r:.40}")
+    return found
 
 
 def make_project(

@@ -1,5 +1,6 @@
 """Who is who: from a node's key to a client's number, on the server alone. A site's own claim counts for nothing."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +63,51 @@ def read_roster(path: Path) -> Roster:
     if len(set(twice)) < len(twice):
         raise UserError(f"{path}: two sites have the same key; every site has its own")
     return roster
+
+
+class RosterFile:
+    """A roster that is read again when its file changes: sites join, and keys come and go, while a run goes on.
+
+    Who trains is settled before the first round; a file that says otherwise, or cannot be read, is not followed.
+
+    Args:
+        path: of roster.toml. read_key: from a key's text to the bytes by which nodes are known. tell: the log.
+    """
+
+    def __init__(self, path: Path, read_key: Callable[[bytes], bytes], tell: Callable[..., None]) -> None:
+        self.path, self.read_key, self.tell = path, read_key, tell
+        self._seen = self._stamp()
+        self._take(read_roster(path))
+
+    def now(self) -> Roster:
+        """The roster as the file has it now."""
+        if (stamp := self._stamp()) != self._seen:
+            self._seen, before = stamp, self._roster
+            try:
+                found = read_roster(self.path)
+                who = slice(before.population)
+                if found.population != before.population or found.names[who] != before.names[who]:
+                    raise UserError(f"{self.path}: who trains cannot change in a run; newcomers stand behind them")
+                self._take(found)
+            except UserError as error:
+                self.tell("roster_refused", why=str(error))
+        return self._roster
+
+    def clients(self) -> dict[bytes, int]:
+        """From a node's key to the client's number, now."""
+        self.now()
+        return self._keys
+
+    def _take(self, roster: Roster) -> None:
+        keys = {self.read_key(text.encode()): i for text, i in roster.keys().items()}
+        self._roster, self._keys = roster, keys
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_size
 
 
 def _entry(one: Any, path: Path) -> Entry:

@@ -1,5 +1,6 @@
 """The server's part of a deployed run: agree, train row by row, judge, write the record; killed, it goes on."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from apiece.deploy.config import ServerConfig, hash_of
 from apiece.deploy.place import stand_in_arena, stand_in_federation
 from apiece.deploy.roster import Roster
 from apiece.deploy.site import QUESTIONS
+from apiece.deploy.survey import add_measures, read_measure, read_survey
+from apiece.deploy.welcome import Welcome
 from apiece.engines.remote.exchange import Exchange, Pace, Tell
 from apiece.engines.remote.ledger import Ledger
 from apiece.engines.remote.letter import Terms, minor_version
@@ -36,6 +39,7 @@ from apiece.experiment.world import participation_of
 from apiece.machine import peak_memory_mb
 from apiece.protocol import Tree
 
+WELCOMED = "welcomed.json"  # in the server's state: which newcomers have which models
 KEPT = "personal models stay at the sites; this folder has the server's state, from which newcomers get theirs"
 
 
@@ -49,11 +53,21 @@ class Server:
     """A run over a post, with all that it keeps in one folder.
 
     Args:
-        folder: the server's. config: how long to wait. spec: what to run. roster: who is who.
+        folder: the server's. config: how long to wait. spec: what to run. roster: who is who, now;
+            the sites that train are those of the beginning.
     """
 
-    def __init__(self, folder: Path, config: ServerConfig, spec: Spec, roster: Roster, post: Post, tell: Tell) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: ServerConfig,
+        spec: Spec,
+        roster: Callable[[], Roster],
+        post: Post,
+        tell: Tell,
+    ) -> None:
         self.folder, self.config, self.spec, self.roster, self.tell = folder, config, spec, roster, tell
+        self.names = roster().names[: roster().population]
         refuse_unfit(spec)
         waits = {name: getattr(config, name) for name in ("deadline", "goal", "least", "again", "patience", "buffer")}
         terms = Terms(minor_version(), config.run, "")
@@ -64,15 +78,23 @@ class Server:
     def serve(self) -> Record:
         """The whole run; what a killed server had done is found on its disk."""
         surveys, agreed = self._agree()
-        place = stand_in_arena(stand_in_federation(self.config.run, self.roster.names, surveys, agreed), self.spec)
+        place = stand_in_arena(stand_in_federation(self.config.run, self.names, surveys, agreed), self.spec)
         self._publish(place)
         files.write_toml(self.run.spec, self._written())
         trials: dict[str, dict[int, Outcome]] = {}
-        for name, row in self.spec.rows.items():
-            bench = Bench(place, row.method, row.options | row.points(1)[0], self.spec.train)
-            trials[name] = {seed: self._trial(name, bench, seed) for seed in self.spec.seeds}
+        benches = {
+            name: Bench(place, row.method, row.options | row.points(1)[0], self.spec.train)
+            for name, row in self.spec.rows.items()
+        }
+        bring = lambda name, seed, late: self._bring(name, benches[name], seed, late)
+        welcome = Welcome(self.state / WELCOMED, self.roster, self.exchange.post, self.tell, bring)
+        for name, bench in benches.items():
+            trials[name] = {}
+            for seed in self.spec.seeds:
+                trials[name][seed] = self._trial(name, bench, seed)
+                welcome.trained(name, seed)
         record = self._conclude(place, trials)
-        self._welcome_newcomers()
+        welcome.wait(self.config.welcome)
         self._finish()
         return record
 
@@ -92,7 +114,7 @@ class Server:
             measure = lambda *asked: _noted(measured, self._measure(*asked))
         scale = setup.scaling_wanted(self.spec.data)
         labels = {one["label_column"] for one in surveys.values() if one.get("label_column")}
-        agreed = agree_on(surveys, self.roster.names, labels.pop() if len(labels) == 1 else "label", measure, scale)
+        agreed = agree_on(surveys, self.names, labels.pop() if len(labels) == 1 else "label", measure, scale)
         if not kept.exists():
             files.write_json(kept, {"surveys": {str(i): one for i, one in surveys.items()}, "measured": measured})
             self.tell("surveyed", sites=len(surveys), task=agreed.task, classes=list(agreed.classes)[:20])
@@ -100,27 +122,17 @@ class Server:
         return surveys, agreed
 
     def _survey(self) -> dict[int, dict[str, Any]]:
-        everybody = range(self.roster.population)
+        everybody = range(len(self.names))
         found = self._asked("survey", {i: {} for i in everybody})
-        surveys = {}
-        for i, (_, body) in found.items():
-            try:
-                surveys[i] = json.loads(body)
-                surveys[i]["columns"], surveys[i]["label"]["kind"], surveys[i]["sizes"]["train"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"the survey of '{self.roster.names[i]}' cannot be read: {error}") from None
-            if surveys[i]["name"] != self.roster.names[i]:
-                raise UserError(f"the key of '{self.roster.names[i]}' is used by a site that calls itself "
-                                f"'{surveys[i]['name']}': mend roster.toml or site.toml")  # fmt: skip
-        return dict(sorted(surveys.items()))
+        return {i: read_survey(body, self.names[i]) for i, (_, body) in sorted(found.items())}
 
     def _measure(self, question: str, of: str, message: Any, rules: Mapping[str, Any] | None) -> Tree:
         """The sum of all sites' answers."""
         about = {"question": question, "of": of, "rules": rules}
         about |= {} if isinstance(message, tuple) and not message else {"message": np.asarray(message).tolist()}
-        found = self._asked("measure", {i: about for i in range(self.roster.population)})
-        answers = [[np.asarray(one) for one in json.loads(body)] for _, body in found.values()]
-        total = tuple(sum(parts[1:], start=parts[0]) for parts in zip(*answers, strict=True))
+        found = self._asked("measure", {i: about for i in range(len(self.names))})
+        names = self.names
+        total = add_measures({names[i]: read_measure(body, names[i]) for i, (_, body) in sorted(found.items())})
         return total if len(total) > 1 else total[0]
 
     def _asked(self, task: str, about: dict[int, dict[str, Any]]) -> dict[int, tuple[dict[str, Any], bytes]]:
@@ -132,7 +144,7 @@ class Server:
         finally:
             self.exchange.tell = tell
         if lost := [i for i in about if i not in found]:
-            names = ", ".join(f"'{self.roster.names[i]}'" for i in lost)
+            names = ", ".join(f"'{self.names[i]}'" for i in lost)
             why = next((f": {said[i]}" for i in lost if i in said), "; it must be running once, before the first round")
             raise UserError(f"before the first round all sites agree, and {names} did not answer{why}")
         return found
@@ -147,13 +159,13 @@ class Server:
         done = self.state / "published"
         if done.exists() and done.read_text() == self.exchange.terms.spec:
             return  # whoever forgot it since is told again when it says so
-        everybody = {i: self.exchange.introduction for i in range(self.roster.population)}
+        everybody = {i: self.exchange.introduction for i in range(len(self.names))}
         said: dict[int, str] = {}
         tell, self.exchange.tell = self.exchange.tell, lambda event, **told: _overheard(event, told, said, self.tell)
         found = self.exchange.ask("propose", "", everybody, {i: {} for i in everybody}, strict=True)
         self.exchange.tell = tell
         if lost := [i for i in everybody if i not in found]:
-            raise UserError(f"'{self.roster.names[lost[0]]}' does not agree: {said.get(lost[0], 'it did not answer')}")
+            raise UserError(f"'{self.names[lost[0]]}' does not agree: {said.get(lost[0], 'it did not answer')}")
         with files.replace_file(done) as temporary:
             temporary.write_text(self.exchange.terms.spec)
         self.tell("published", spec=self.exchange.terms.spec, methods=list(self.product.methods))
@@ -181,7 +193,6 @@ class Server:
         checkpoint.save_outcome(done, outcome)
         keep.unlink(missing_ok=True)
         self.tell("trained", row=f"{name}~{seed}", round=state.round, seconds=round(seconds, 3), refused=state.refused)
-        self._last = (engine, state)
         return outcome
 
     def _engine(self, name: str, bench: Bench, seed: int) -> tuple[Networked, dict[str, float]]:
@@ -232,21 +243,20 @@ class Server:
         write_report(self.run.path)
         return record
 
-    def _welcome_newcomers(self) -> None:
-        """Sites that joined after the run began get a model by its end, as any newcomer does."""
-        late = [i for i in range(self.roster.population, len(self.roster.names)) if i in self.exchange.post.present()]
-        if not late or not hasattr(self, "_last"):
-            return
-        engine, state = self._last
-        half = engine._server(state)
-        about = {"round": half.round, "visits": engine.visits(state), "parts": ["validation", "test"]}
-        bodies = {i: half.message(engine.population) for i in late}
-        found = self.exchange.ask("judge", engine.row, bodies, dict.fromkeys(late, about))
-        self.tell("onboarded", sites=[self.roster.names[i] for i in found])
+    def _bring(self, name: str, bench: Bench, seed: int, late: list[int]) -> list[int]:
+        """Give these newcomers a model by a method that is trained, from the server's state in its file; who has it."""
+        engine, hyper = self._engine(name, bench, seed)
+        state = engine.start(bench.place.model.init, seed, hyper)
+        arrays, about = files.read_arrays(self.run.models(name, seed))
+        server = engine.take_in(files.rebuild_tree("server", state.server, arrays))
+        half = engine._server(dataclasses.replace(state, server=server, round=about["round"]))
+        asked = {"round": half.round, "visits": about["visits"], "parts": ["validation", "test"]}
+        bodies = {i: half.message(i) for i in late}
+        return list(self.exchange.ask("judge", engine.row, bodies, dict.fromkeys(late, asked)))
 
     def _finish(self) -> None:
         """Tell the sites that it is over; who does not hear it finds out by itself."""
-        there = [i for i in range(len(self.roster.names)) if i in self.exchange.post.present()]
+        there = [i for i in range(len(self.roster().names)) if i in self.exchange.post.present()]
         short = {**vars(self.exchange.pace), "deadline": min(20.0, self.exchange.pace.deadline), "least": 0.001}
         self.exchange.pace = Pace(**short)
         about = {"rounds": self.spec.train.rounds}

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pydantic
 
 from apiece import files
 from apiece.data.encoding import Encoding
@@ -61,6 +62,7 @@ class Site:
         tasks = {"survey": self._survey, "measure": self._measure, "propose": self._propose, "finish": self._finish}
         self.station = Station(terms, self.config.number, self._desk, tasks, tell)
         self.product: Product | None = None
+        self.parts: dict[str, Data] = {}
         if self._agreed_file.exists():
             self._take(files.read_json(self._agreed_file))
 
@@ -116,19 +118,25 @@ class Site:
         self.tell("agreed", spec=self.station.terms.spec, methods=list(self.product.methods))
         return {"hash": self.station.terms.spec}, b""
 
-    def _take(self, agreed: dict[str, Any]) -> None:
-        product = Product.model_validate(agreed)
-        scaling = product.scaled()
-        assert product.encoding is not None
-        found = self.rows.examples(product.encoding, tuple(product.classes), scaling)
+    def _take(self, agreed: Any) -> None:
+        """Follow what was agreed from now on, or none of it."""
+        try:
+            product = Product.model_validate(agreed)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise UserError(f"what the server proposes cannot be read, at '{key}': {first['msg']}") from None
+        if product.encoding is None:
+            raise UserError("what the server proposes has no rules for rows ('encoding')")
+        found = self.rows.examples(product.encoding, tuple(product.classes), product.scaled())
         x = found["train"][0]
         told = product.examples
         if list(x.shape[1:]) != told.x.shape or str(x.dtype) != told.x.dtype:
             raise UserError(f"an example is {x.dtype}{x.shape[1:]} here, and {told.x.dtype}{tuple(told.x.shape)} was "
                             "agreed on")  # fmt: skip
-        self.parts: dict[str, Data] = {part: _laid_out(*both) for part, both in found.items()}
-        self.product, self._desks = product, {}
-        self._rebuilt = Rebuilt(self.run_folder.path, product, {})
+        parts = {part: _laid_out(*both) for part, both in found.items()}
+        rebuilt = Rebuilt(self.run_folder.path, product, {})
+        self.parts, self._rebuilt, self._desks, self.product = parts, rebuilt, {}, product
         self.station.terms = self.station.terms._replace(spec=hash_of(agreed))
 
     def _own_product(self) -> Product:
@@ -160,6 +168,7 @@ class Site:
                 questions=QUESTIONS,
                 alone=(kept, method == ALONE),
                 spec=self.station.terms.spec,
+                rounds=bench.plan.rounds,
                 judged=lambda model, round: self._keep_model(row, model, round),
             )
         return self._desks[row]

@@ -20,7 +20,7 @@ from apiece.engines.contact import Build
 from apiece.engines.engine import Outcomes, RunState
 from apiece.engines.fallback import mend_model
 from apiece.engines.remote.codec import decode, encode, schema_of
-from apiece.engines.remote.halves import NEVER, Agreement, ClientHalf, Memory
+from apiece.engines.remote.halves import MOST, NEVER, Agreement, ClientHalf, Memory
 from apiece.engines.remote.letter import Letter
 from apiece.engines.remote.memory_file import Answered, load_memory, save_memory
 from apiece.engines.remote.sums import Sums, sum_outcomes
@@ -36,6 +36,7 @@ class Desk:
     Args:
         terms: what both parties know. i: the client's number. parts: its data, "train" and held-out ones.
         file: where its memory lies. outcomes: what it judges its model by. questions: what may be asked, by name.
+        rounds: of the run; a letter of later ones is refused.
         alone: where outcomes of training alone are kept, to be compared with; and whether this is that method.
         spec: the hash of what was agreed. judged: told of the model whenever it was judged, and of the round.
     """
@@ -51,9 +52,10 @@ class Desk:
         questions: Mapping[str, Question] | None = None,
         alone: tuple[dict[str, tuple[np.ndarray, ...]], bool] | None = None,
         spec: str = "",
+        rounds: int = MOST,
         judged: Callable[[Personal, int], None] = lambda model, round: None,
     ) -> None:
-        self.terms, self.i, self.parts, self.file, self.spec = terms, i, parts, file, spec
+        self.terms, self.i, self.parts, self.file, self.spec, self.rounds = terms, i, parts, file, spec, rounds
         memory, self.answered = load_memory(file, terms)
         self.half = ClientHalf(terms, i, parts["train"], memory)
         self.questions, self.alone, self.judged, self.fallen = dict(questions or {}), alone, judged, False
@@ -62,8 +64,12 @@ class Desk:
 
     def visit(self, letter: Letter) -> Reply:
         """The method's work on one letter, or on several rounds at once where the server has nothing to say."""
-        first, many = letter.head.get("round", NEVER), int(letter.head.get("rounds", 1))
+        first, many = _count(letter, "round", 0), _count(letter, "rounds", 1, least=1)
         last = first + many - 1
+        if last >= self.rounds:
+            raise UserError(f"the letter is of round {last}, and the run has {self.rounds}")
+        if many > 1 and self.terms.message.leaves:
+            raise UserError(f"the letter is of {many} rounds, and this method has a message for each")
         if last == self.answered.round and letter.digest == self.answered.digest:
             return {"again": True}, self.answered.reply
         if last == self.answered.round and self.answered.seen == last:
@@ -82,9 +88,12 @@ class Desk:
         """This client's own model on its own held-out examples: counts and sums."""
         if self._judge is None:
             raise UserError("nothing was agreed that models are judged by")
+        asked = letter.head.get("parts")
+        if not isinstance(asked, list) or not all(isinstance(part, str) and part in self.parts for part in asked):
+            raise UserError(f"the letter asks of the parts {asked!r:.80}; there are {', '.join(self.parts)}")
         model = self.personal(letter)
         found: dict[str, Sums] = {}
-        for part in letter.head["parts"]:
+        for part in asked:
             data = self.parts[part]
             values = tuple(np.asarray(one)[: int(data.size)] for one in self._judge(model, data))
             beside = None
@@ -94,17 +103,19 @@ class Desk:
                     kept[part] = values
                 beside = kept.get(part)
             found[part] = sum_outcomes(values, beside)
-        self.judged(model, int(letter.head["round"]))
+        self.judged(model, _count(letter, "round", 0))
         return {"fallen": self.fallen}, encode(schema_of("sums", found), found, {})
 
     def personal(self, letter: Letter) -> Personal:
         """The model this client uses, by the server's message in a letter."""
-        round = int(letter.head.get("round", NEVER))
+        round, visits = _count(letter, "round", 0), _count(letter, "visits", 1)
+        if round > self.rounds:
+            raise UserError(f"the letter is of round {round}, and the run has {self.rounds}")
         if round < self.answered.seen:
             raise UserError(f"round {round} is over here, where round {self.answered.seen} was seen: the server went "
                             "back, or the letter is an old one")  # fmt: skip
         message, _ = decode(self.terms.message, letter.body)
-        model = self.half.personal(letter.body, int(letter.head.get("visits", 1)))
+        model = self.half.personal(letter.body, visits)
         # A client knows the server's state by its message alone: that is what stands in for a model that is no number.
         told = RunState(self.terms.seed, self.terms.hyper, round, self.terms.params, message, (), np.zeros(1, bool))
         mended = mend_model(_as_told(self.terms.build), told, model, self.i, self.parts["train"])
@@ -115,7 +126,7 @@ class Desk:
 
     def ask(self, letter: Letter) -> Reply:
         """The answer to a question, of those that are known here by name: no code is ever sent."""
-        name, part = letter.head.get("question"), letter.head.get("part", "train")
+        name, part = str(letter.head.get("question")), str(letter.head.get("part", "train"))
         if name not in self.questions or part not in self.parts:
             raise UserError(f"there is no question '{name}' about '{part}' here; both sides run the same version")
         like = jax.tree.map(np.asarray, letter.head.get("message", ()))
@@ -132,6 +143,14 @@ class Desk:
 
     def _save(self) -> None:
         save_memory(self.file, self.half.memory, self.answered, {"client": self.i, "spec": self.spec})
+
+
+def _count(letter: Letter, name: str, default: int, least: int = 0) -> int:
+    """A whole number that a letter's head says."""
+    value = letter.head.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise UserError(f"the letter has {name} {value!r:.40}; it is a whole number from {least}")
+    return value
 
 
 def _as_told(build: Build) -> Build:

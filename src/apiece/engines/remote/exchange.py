@@ -3,10 +3,11 @@
 import dataclasses
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apiece.engines.remote.letter import Terms, read_letter, write_letter
+from apiece.engines.remote.letter import Terms, read_letter, reason, write_letter
 from apiece.engines.remote.post import Post
 from apiece.engines.remote.station import NeedsTerms
 from apiece.errors import UserError
@@ -28,6 +29,7 @@ class Pace:
     again: float = 120.0  # after which a letter without an answer is sent again
     patience: float = 3600.0  # that a run waits for the least share to be there at all
     buffer: int = 0  # above 0: nobody waits, and so many replies are merged at a time
+    tries: int = 3  # answers of a client to one letter that may be refused; then nobody waits for it any more
 
     def enough(self, answers: int, of: int) -> bool:
         """Whether a round may end now."""
@@ -60,8 +62,18 @@ class Exchange:
         tell: Tell = lambda event, **about: None,
         limit: int = 1 << 28,
     ) -> None:
-        self.post, self.terms, self.pace, self.tell, self.limit = post, terms, pace or Pace(), tell, limit
+        self.post, self.terms, self.pace, self.tell = post, terms, pace or Pace(), tell
         self.introduction: bytes | None = None  # what was agreed, for a site that does not know it
+        self.limit = limit
+
+    @property
+    def limit(self) -> int:
+        """The bytes that an answer may have: the post fetches no more."""
+        return self.post.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self.post.limit = limit
 
     def ask(
         self,
@@ -70,13 +82,17 @@ class Exchange:
         bodies: Mapping[int, bytes],
         about: Mapping[int, dict[str, Any]],
         strict: bool = False,
-    ) -> dict[int, tuple[dict[str, Any], bytes]]:
-        """What these clients answer, until the deadline: (head, body) of each that did; `strict`: a no is an answer."""
-        found: dict[int, tuple[dict[str, Any], bytes]] = {}
+        read: Callable[[int, dict[str, Any], bytes], Any] = lambda i, head, body: (head, body),
+    ) -> dict[int, Any]:
+        """What these clients answer, until the deadline, of each that did: (head, body), or what `read` makes of it,
+        which may refuse it. `strict`: a no is an answer."""
+        found: dict[int, Any] = {}
+
+        def accept(i: int, head: dict[str, Any], body: bytes) -> None:
+            found[i] = read(i, head, body)
+
         self.wait_for(row, list(bodies))
-        self.run(
-            task, row, bodies, about, lambda i, head, body: found.__setitem__(i, (head, body)), 0, len(bodies), strict
-        )
+        self.run(task, row, bodies, about, accept, 0, len(bodies), strict)
         return found
 
     def run(
@@ -90,18 +106,29 @@ class Exchange:
         of: int,
         strict: bool = False,
     ) -> int:
-        """Send, collect, send again, until enough or the deadline; how many answers were refused."""
+        """Send, collect, send again, until enough or the deadline; how many answers were refused.
+
+        A client whose answers were refused `tries` times is waited for no longer: one that sends nonsense does not
+        hold up the others.
+        """
         letters = {i: self.letter(task, row, i, body, about[i]) for i, body in bodies.items()}
         last: dict[int, float] = {}
         done: set[int] = set()
-        refused, began = 0, time.monotonic()
-        while len(done) < len(letters) and not (done and self.pace.enough(already + len(done), of) and task == "visit"):
+        given_up: set[int] = set()
+        bad: Counter[int] = Counter()
+        began = time.monotonic()
+        while len(done) + len(given_up) < len(letters):
+            if done and task == "visit" and self.pace.enough(already + len(done), of):
+                break
             now = time.monotonic()
             if now - began > self.pace.deadline:
-                self.tell("late", row=row, task=task, clients=sorted(set(letters) - done), **_round_of(about))
+                self.tell(
+                    "late", row=row, task=task, clients=sorted(set(letters) - done - given_up), **_round_of(about)
+                )
                 break
             there = self.post.present()
-            due = [i for i in letters if i not in done and i in there and now - last.get(i, -1e9) > self.pace.again]
+            open_with = [i for i in letters if i in there and i not in done and i not in given_up]
+            due = [i for i in open_with if now - last.get(i, -1e9) > self.pace.again]
             last |= dict.fromkeys(due, now)
             if due:
                 self.post.send({i: letters[i] for i in due})
@@ -110,7 +137,7 @@ class Exchange:
                     last.pop(i, None)  # lost: send it again at once
                     time.sleep(0.05)
                     continue
-                if i not in letters or i in done:
+                if i not in letters or i in done or i in given_up:
                     self.tell("ignored", row=row, client=i, task=task, why="nothing was open with this client")
                     continue
                 try:
@@ -119,19 +146,28 @@ class Exchange:
                 except Introduced:
                     continue
                 except Overtaken as error:
-                    self.tell("ignored", row=row, client=i, task=task, why=str(error))
+                    self.tell("ignored", row=row, client=i, task=task, why=reason(error))
                 except NeedsTerms:
-                    if self.introduction is not None:  # it is new, or lost its disk
-                        self.tell("introduced", row=row, client=i)
-                        self.post.send({i: self.letter("propose", "", i, self.introduction, {})})
-                        last.pop(i, None)
-                        time.sleep(0.05)
+                    self.introduce(row, i)
+                    last.pop(i, None)
+                    time.sleep(0.05)
                 except UserError as error:
-                    refused += 1
+                    bad[i] += 1
+                    self.tell("refused", row=row, client=i, task=task, why=reason(error), **_round_of(about))
                     if strict:
                         done.add(i)
-                    self.tell("refused", row=row, client=i, task=task, why=str(error), **_round_of(about))
-        return refused
+                    elif bad[i] >= self.pace.tries:
+                        given_up.add(i)
+                        self.tell("given_up", row=row, client=i, task=task, tries=bad[i], **_round_of(about))
+                    else:
+                        last.pop(i, None)  # it may have been damaged on its way: at once again
+        return bad.total()
+
+    def introduce(self, row: str, i: int) -> None:
+        """Tell a client what was agreed: it is new, or lost its disk."""
+        if self.introduction is not None:
+            self.tell("introduced", row=row, client=i)
+            self.post.send({i: self.letter("propose", "", i, self.introduction, {})})
 
     def letter(self, task: str, row: str, i: int, body: bytes, about: dict[str, Any]) -> bytes:
         """A letter to client i, as bytes."""

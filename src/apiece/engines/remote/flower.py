@@ -38,6 +38,7 @@ try:
     from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
     from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
     from flwr.proto.node_pb2 import Node
+    from flwr.proto.runtime_pb2 import PullAppMessagesRequest
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.error import FlowerError
     from flwr.supercore.fab import Fab
@@ -51,7 +52,13 @@ try:
         make_pull_object_fn_protobuf,
         make_push_object_fn_protobuf,
     )
-    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+    from flwr.supercore.inflatable.inflatable_utils import (
+        ObjectPullError,
+        ObjectUnavailableError,
+        inflate_object_from_contents,
+        pull_objects,
+        push_objects,
+    )
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
     from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -69,6 +76,8 @@ HEARTBEAT = 10.0  # seconds, the least that Flower takes: a site that was killed
 POLL = 0.1  # seconds between looks for a letter; after a while without one, less often
 IDLE = 1.0
 INACTIVE = 2004  # what Flower says to a key that it does not know, and to one that is in use
+PIECE = 5 << 20  # bytes of a letter that Flower carries as one object
+STALLED = 30.0  # seconds without a further piece of an answer: its site died while it sent it
 TTL = 24 * 3600.0  # seconds that Flower keeps a letter; deadlines are the server's own
 
 
@@ -103,11 +112,12 @@ def unpack(content: RecordDict) -> bytes:
 
 
 class FlowerPost:
-    """The post of a server: `clients` is from a node's public key to its client's number."""
+    """The post of a server: `clients` tells the client's number of every public key that is known now."""
 
-    def __init__(self, grid: Any, clients: Mapping[bytes, int]) -> None:
-        self.grid, self.clients = grid, dict(clients)
-        self.open: dict[str, int] = {}  # letters that are out, by Flower's name for them
+    def __init__(self, grid: Any, clients: Callable[[], Mapping[bytes, int]]) -> None:
+        self.grid, self.clients, self.limit = grid, clients, 1 << 28
+        self.open: dict[str, tuple[int, bytes]] = {}  # letters that are out, by Flower's name: to whom, which
+        self.awaited: dict[int, bytes] = {}  # by client, the letter whose answer somebody waits for
         self._nodes: dict[int, int] = {}
         self._looked = -1e9
 
@@ -115,7 +125,8 @@ class FlowerPost:
         """The clients whose nodes are online; asked at most once a second."""
         if time.monotonic() - self._looked > 1.0:
             online = [node for node in self.grid.get_nodes() if node.status in ("online", "")]
-            known = [(self.clients.get(bytes(node.public_key)), node.node_id) for node in online]
+            numbers = self.clients()
+            known = [(numbers.get(bytes(node.public_key)), node.node_id) for node in online]
             self._nodes = {i: node for i, node in known if i is not None}
             self._looked = time.monotonic()
         return set(self._nodes)
@@ -127,20 +138,66 @@ class FlowerPost:
         made = [Message(content=pack(letters[i]), dst_node_id=self._nodes[i], message_type=KIND, ttl=TTL) for i in who]
         for i, name in zip(who, self.grid.push_messages(made) if made else (), strict=False):
             if name:
-                self.open[name] = i
+                self.awaited[i] = hashlib.sha256(letters[i]).digest()
+                self.open[name] = i, self.awaited[i]
 
     def collect(self, seconds: float) -> list[tuple[int, bytes | None]]:
-        """What came back within so many seconds; an error of Flower's is a letter that got lost."""
+        """What came back within so many seconds; an error of Flower's is a letter that got lost. Answers to letters of
+        which nobody waits for one any more are fetched, so that SuperLink forgets them, and dropped."""
         end = time.monotonic() + seconds
         while True:
             found: list[tuple[int, bytes | None]] = []
-            for message in self.grid.pull_messages(list(self.open)) if self.open else ():
-                i = self.open.pop(message.metadata.reply_to_message_id, None)
-                if i is not None:
-                    found.append((i, None if message.has_error() else unpack(message.content)))
+            for name, wire in self._fetched() if self.open else ():
+                i, letter = self.open.pop(name, (None, b""))
+                if i is not None and self.awaited.get(i) == letter:
+                    del self.awaited[i]
+                    found.append((i, wire))
             if found or time.monotonic() >= end:
                 return found
             time.sleep(POLL)
+
+    def _fetched(self) -> Iterator[tuple[str, bytes | None]]:
+        """(Flower's name of a letter, the answer to it). The grid's own way would fetch whatever a site sent, and wait
+        two hours for one that died while it sent: here never more than the limit is held."""
+        api, run = self.grid._runtime_client, self.grid.run.run_id
+        fetch = make_pull_object_fn_protobuf(api.PullObject, self.grid.node, run)
+        found = api.PullMessages(PullAppMessagesRequest(message_ids=list(self.open)))
+        for about, objects in zip(found.messages_list, found.message_object_trees, strict=True):
+            name = about.metadata.message_id
+            try:
+                contents = _within(self.limit, [one.object_id for one in iterate_object_tree(objects)], fetch)
+                message = None if contents is None else inflate_object_from_contents(name, contents)
+                error = message is not None and message.has_error()
+                wire = bytes(self.limit + 1) if message is None else None if error else unpack(message.content)
+            except ObjectPullError:
+                wire = None
+            except httpx.HTTPError:
+                raise
+            except Exception:  # objects that are no message: the site is not what it should be
+                wire = b""
+            confirm = ConfirmMessageReceivedRequest(node=self.grid.node, run_id=run, message_object_id=name)
+            api.ConfirmMessageReceived(confirm)
+            yield about.metadata.reply_to_message_id, wire
+
+
+def _within(limit: int, names: list[str], fetch: Callable[[str], bytes]) -> dict[str, bytes] | None:
+    """Objects by name; None if they are more than a letter of so many bytes has, the rest unread."""
+    found, held = dict[str, bytes](), 0
+    if len(names) > 16 + 2 * limit // PIECE:
+        return None
+    for name in names:
+        end = time.monotonic() + STALLED
+        while name not in found:
+            try:
+                found[name] = fetch(name)
+            except ObjectUnavailableError:
+                if time.monotonic() > end:
+                    raise ObjectPullError(name, "its site stopped sending") from None
+                time.sleep(POLL)
+        held += len(found[name])
+        if held > limit + PIECE:
+            return None
+    return found
 
 
 def node_key(public_key: bytes) -> bytes:

@@ -14,6 +14,7 @@ from apiece.errors import UserError
 MAGIC = b"apiece\x001"
 DIGEST = 32  # bytes
 HEAD = 1 << 24  # bytes that a head may have: what sites agree on is in one
+WORDS = 500  # characters of a reason: the other party writes part of it
 ROOM = 1 << 16  # beyond what a reply is expected to have: its head, the names of arrays
 
 
@@ -60,6 +61,15 @@ class Terms(NamedTuple):
         if self.spec and head.get("spec") != self.spec:
             raise UserError(f"{who} follows another spec ({head.get('spec')}, here {self.spec}): the run was changed "
                             "after it began; start a new one under another name")  # fmt: skip
+
+
+def reason(error: Exception) -> str:
+    """Why a letter was refused, in few words, however many the other party sent.
+
+    >>> len(reason(UserError("so " * 1000)))
+    500
+    """
+    return (str(error) if isinstance(error, UserError) else f"this letter cannot be worked on: {error!r}")[:WORDS]
 
 
 def minor_version() -> str:

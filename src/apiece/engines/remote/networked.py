@@ -7,6 +7,7 @@ is its own state, who was heard, and counts. Its outcomes are stand-ins (`sums.p
 import dataclasses
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,12 @@ import numpy as np
 from apiece.engines.contact import Build, model_shapes, newcomer_model
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part
 from apiece.engines.remote.codec import decode, schema_of
-from apiece.engines.remote.exchange import Exchange
+from apiece.engines.remote.exchange import Exchange, Introduced, Overtaken
 from apiece.engines.remote.halves import NEVER, ServerHalf, agree
 from apiece.engines.remote.ledger import Ledger
-from apiece.engines.remote.letter import ROOM
-from apiece.engines.remote.sums import Sums, stand_ins
+from apiece.engines.remote.letter import ROOM, reason
+from apiece.engines.remote.station import NeedsTerms
+from apiece.engines.remote.sums import Sums, check_sums, stand_ins
 from apiece.engines.world.cohort import Participation
 from apiece.errors import UserError
 from apiece.protocol import Data, Message, Params, Personal, Question, Tree
@@ -102,11 +104,12 @@ class Networked(Engine):
         plain = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), message)
         who = list(range(self.population)) if ids is None else list(ids)
         about = {"question": name, "message": plain, "part": part}
-        found = self.exchange.ask("ask", self.row, dict.fromkeys(who, b""), dict.fromkeys(who, about))
-        self._all_there("ask", who, found)
         like = jax.eval_shape(lambda m, d: question.answer(m, d, jax.random.key(0)), message, self._one_client())
         schema = schema_of("answer", jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like))
-        answers = [decode(schema, found[i][1])[0] for i in who]
+        read = lambda i, head, body: decode(schema, body)[0]
+        found = self.exchange.ask("ask", self.row, dict.fromkeys(who, b""), dict.fromkeys(who, about), read=read)
+        self._all_there("ask", who, found)
+        answers = [found[i] for i in who]
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *answers)
         return stacked if question.stacked else jax.tree.map(lambda leaf: leaf.sum(axis=0), stacked)
 
@@ -122,13 +125,15 @@ class Networked(Engine):
         """Made-up outcomes with the sums that each of these clients finds by its own model; NaN of who is silent."""
         half, who = self._server(run), [int(i) for i in ids]
         about = {"round": half.round, "visits": self.visits(run), "parts": list(parts)}
-        found = self.exchange.ask("judge", self.row, {i: half.message(i) for i in who}, dict.fromkeys(who, about))
         blank = np.zeros(2)
         schema = schema_of("sums", {part: Sums(np.array(0), *[blank] * 5) for part in parts})
+        read = lambda i, head, body: (head, self._sums(i, schema, body, parts))
+        messages = {i: half.message(i) for i in who}
+        found = self.exchange.ask("judge", self.row, messages, dict.fromkeys(who, about), read=read)
         made: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {part: [] for part in parts}
         for i in who:
-            told = self._sums(i, schema, found.get(i), parts)
-            if i in found and found[i][0].get("fallen"):
+            head, told = found.get(i, ({}, None))
+            if head.get("fallen"):
                 run.fallen.add(i)
             for part in parts:
                 lost = np.full(int(self.parts[part][i]), np.nan, np.float32)
@@ -187,12 +192,13 @@ class Networked(Engine):
         """One merge of `buffer` replies, whoever they are of; everybody who is there and not in the buffer works."""
         everybody = [i for i in range(self.population) if self.sizes[i]]
         self.exchange.wait_for(self.row, everybody)
-        began, refused = time.monotonic(), 0
+        began, bad = time.monotonic(), Counter[int]()
         need = min(self.pace.buffer, len(everybody))
         while len(self._arrived) < need and time.monotonic() - began < self.pace.deadline:
             now = time.monotonic()
             there = self.exchange.post.present().intersection(everybody)
             free = [i for i in sorted(there) if i not in self._arrived and i not in self._flying]
+            free = [i for i in free if bad[i] < self.pace.tries]  # who sends nonsense waits for the next merge
             for i in free:
                 letter = self.exchange.letter("visit", self.row, i, half.message(i), {"round": half.round})
                 self._flying[i] = (half.round, letter, now)
@@ -200,23 +206,32 @@ class Networked(Engine):
             self._flying |= {i: (*self._flying[i][:2], now) for i in late}
             self.exchange.post.send({i: self._flying[i][1] for i in {*free, *late}})
             for i, wire in self.exchange.post.collect(1.0):
-                if i not in self._flying or wire is None:
-                    continue
-                asked = self._flying[i][0]
-                try:
-                    _, body = self.exchange.open("visit", self.row, i, wire, {"round": asked})
-                    if refusal := half.check(i, body, asked):
-                        raise UserError(refusal.why)
-                except UserError as error:
-                    refused += 1
-                    self.tell("refused", row=self.row, client=i, round=asked, why=str(error))
-                    continue
-                del self._flying[i]
-                self._arrived[i] = (asked, body)
+                if i in self._flying and wire is not None:
+                    self._land(i, wire, half, bad)
         first = list(self._arrived)[:need]
         taken = {i: self._arrived.pop(i) for i in first}
         got, sent = {i: one[1] for i, one in taken.items()}, {i: one[0] for i, one in taken.items()}
-        return self._merged(run, half, got, sent, refused, began, 1, need)
+        return self._merged(run, half, got, sent, bad.total(), began, 1, need)
+
+    def _land(self, i: int, wire: bytes, half: ServerHalf, bad: Counter[int]) -> None:
+        """An answer of a client that somebody waits for: into the buffer, or refused."""
+        asked, letter, _ = self._flying[i]
+        try:
+            _, body = self.exchange.open("visit", self.row, i, wire, {"round": asked})
+            if refusal := half.check(i, body, asked):
+                raise UserError(refusal.why)
+        except NeedsTerms:
+            self.exchange.introduce(self.row, i)
+            self._flying[i] = (asked, letter, -math.inf)  # and once more, with the terms at hand
+        except (Introduced, Overtaken):
+            return
+        except UserError as error:
+            bad[i] += 1
+            del self._flying[i]
+            self.tell("refused", row=self.row, client=i, task="visit", round=asked, why=reason(error))
+        else:
+            del self._flying[i]
+            self._arrived[i] = (asked, body)
 
     def _merged(
         self,
@@ -231,8 +246,11 @@ class Networked(Engine):
     ) -> RunState:
         ordered = {i: got[i] for i in sorted(got)}
         before = len(half.refusals)
+        asked_in = dict.fromkeys(ordered, half.round) if sent is None else sent
         half.merge(ordered, self.weights, sent)
         refused += len(half.refusals) - before
+        if uncounted := [i for i in ordered if half.heard.get(i, NEVER) != asked_in[i]]:
+            self.tell("uncounted", row=self.row, round=half.round - 1, clients=uncounted)  # a guard's doing
         visited, heard = (np.array(run.flight[name]) for name in ("visited", "heard"))
         known = run.known.copy()
         for i in ordered:
@@ -261,19 +279,11 @@ class Networked(Engine):
         if lost := [i for i in who if i not in found]:
             raise UserError(f"client {lost[0]} did not answer ({task}) within {self.pace.deadline:g} s")
 
-    def _sums(self, i: int, schema: Any, answer: tuple[dict[str, Any], bytes] | None, parts: Any) -> Any:
-        """A client's sums, if they are what they should be."""
-        if answer is None:
-            return None
-        try:
-            told, _ = decode(schema, answer[1])
-            for part in parts:
-                if int(told[part].rows) != int(self.parts[part][i]):
-                    raise UserError(f"client {i} judged {int(told[part].rows)} examples of '{part}', and has "
-                                    f"{int(self.parts[part][i])}")  # fmt: skip
-        except UserError as error:
-            self.tell("refused", row=self.row, client=i, task="judge", why=str(error))
-            return None
+    def _sums(self, i: int, schema: Any, body: bytes, parts: Any) -> Any:
+        """A client's sums, if they are what they can be."""
+        told, _ = decode(schema, body)
+        for part in parts:
+            check_sums(told[part], int(self.parts[part][i]), f"what client {i} tells of its examples of '{part}'")
         return told
 
     def _one_client(self) -> Any:

@@ -10,7 +10,13 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Post(Protocol):
-    """Letters by client number."""
+    """Letters by client number.
+
+    `limit` is how many bytes an answer may have. Of one that has more, a post need not fetch the rest: any bytes above
+    the limit stand for it, and are refused.
+    """
+
+    limit: int
 
     def present(self) -> set[int]:
         """The clients that can be reached now."""
@@ -35,7 +41,7 @@ class InProcess:
     """
 
     def __init__(self, answer: Mapping[int, Callable[[bytes], bytes]]) -> None:
-        self.answer = dict(answer)
+        self.answer, self.limit = dict(answer), 1 << 28
         self.waiting: list[tuple[int, bytes]] = []
 
     def present(self) -> set[int]:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from apiece.engines.remote.codec import UNREADABLE
 from apiece.engines.remote.desk import Desk, Handle, Reply
-from apiece.engines.remote.letter import Letter, Terms, read_letter, write_letter
+from apiece.engines.remote.letter import WORDS, Letter, Terms, read_letter, reason, write_letter
 from apiece.errors import UserError
 
 Tell = Callable[..., None]
@@ -49,26 +50,24 @@ class Station:
             about, body = self._handled(letter)
             kept = {name: head[name] for name in ("task", "row", "round") if name in head}
             return write_letter(self.terms.head(client=self.i, **kept, **about), body)
-        except UserError as error:
-            told = {name: head.get(name) for name in ("task", "row", "round") if name in head}
+        except (UserError, *UNREADABLE) as error:
+            why = reason(error)
+            told = {name: str(head[name])[:WORDS] for name in ("task", "row", "round") if name in head}
             needs = {"needs": "terms"} if isinstance(error, NeedsTerms) else {}
-            self.tell("refused", why=str(error), **told)
-            return write_letter(self.terms.head(task="refusal", client=self.i, why=str(error), **needs))
+            self.tell("refused", why=why, **told)
+            return write_letter(self.terms.head(task="refusal", client=self.i, why=why, **needs))
 
     def _handled(self, letter: Letter) -> Reply:
         head = letter.head
-        own = head.get("task") in self.handles  # what is asked before, and after, anything is agreed
+        task = str(head.get("task"))
+        own = task in self.handles  # what is asked before, and after, anything is agreed
         (self.terms._replace(spec="") if own else self.terms).check(head, "the server")
         if head.get("client") != self.i:
             raise UserError(f"this letter is for client {head.get('client')}, and this is {self.i}: the server's "
                             "roster names another key for this site")  # fmt: skip
-        task = head.get("task")
-        if task in self.handles:
+        if own:
             return self.handles[task](letter)
         if task not in ("visit", "judge", "ask") or self.desk is None:
             raise UserError(f"this site knows no task '{task}'; both sides run the same version")
-        number = head.get("round", 0)
-        if not isinstance(number, int) or not 0 <= number < 2**31:
-            raise UserError(f"the letter has round {number!r}; it is a whole number from 0")
         desk = self.desk(str(head.get("row")))
         return {"visit": desk.visit, "judge": desk.judge, "ask": desk.ask}[task](letter)

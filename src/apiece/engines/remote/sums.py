@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from apiece.errors import UserError
+
 
 class Sums(NamedTuple):
     """Of one client and part: how many examples; of loss and error [2] their sums, squares and, beside training alone,
@@ -36,6 +38,23 @@ def sum_outcomes(values: tuple[np.ndarray, ...], beside: tuple[np.ndarray, ...] 
     over = lambda each: each.sum(axis=1)
     count = np.array(mine.shape[1], np.int64)
     return Sums(count, over(mine), over(mine**2), over(theirs), over(theirs**2), over(mine * theirs))
+
+
+def check_sums(sums: Sums, rows: int, what: str) -> None:
+    """Raise a `UserError` unless so many examples can have these sums; a model without numbers may tell NaN.
+
+    >>> try: check_sums(Sums(np.array(2), *[np.array([9.0, 0.0])] * 5), 2, "what north tells")
+    ... except UserError as error: print(error)
+    what north tells cannot be: 2 numbers whose sum is 9 have squares of at least 40.5, not 9
+    """
+    if int(sums.rows) != rows:
+        raise UserError(f"{what} is of {int(sums.rows)} examples, and there are {rows}")
+    for total, square in ((sums.total, sums.square), (sums.other, sums.other_square)):
+        for one, squared in zip(total.tolist(), square.tolist(), strict=True):
+            least = one**2 / max(rows, 1)
+            if np.isfinite([one, squared]).all() and squared < least * (1 - 1e-6) - 1e-9:
+                raise UserError(f"{what} cannot be: {rows} numbers whose sum is {one:g} have squares of at least "
+                                f"{least:g}, not {squared:g}")  # fmt: skip
 
 
 def stand_ins(sums: Sums) -> tuple[np.ndarray, np.ndarray]:
