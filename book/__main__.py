@@ -15,7 +15,6 @@ import yaml
 
 from book.api import api_pages
 from book.check import check_offline
-from book.notebooks import notebook_pages
 from book.stage import ROOT, stage
 
 # The tabs, and how the names of their pages begin.
@@ -28,6 +27,8 @@ def main() -> None:
     asked.add_argument("--out", type=Path, default=ROOT / "site")
     asked.add_argument("--version", default=version("apiece"))
     given = asked.parse_args()
+    from book.notebooks import notebook_pages  # the parts of Jupyter, which only this needs
+
     with tempfile.TemporaryDirectory() as place:
         pages, scratch = Path(place) / "pages", Path(place) / "scratch"
         scratch.mkdir()

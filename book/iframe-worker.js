@@ -10,12 +10,22 @@ if (location.protocol === "file:") {
       frame.title = "search";
       document.documentElement.appendChild(frame);
       const inside = frame.contentWindow;
-      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      this.tell = (data) => inside.dispatchEvent(new MessageEvent("message", { data }));
+      // As from a real worker, messages come later, as copies made of the receiver's own kinds of objects.
+      const later = (to, data, tell) => {
+        const event = new MessageEvent("message", { data: to.structuredClone(data) });
+        setTimeout(() => tell(event), 0);
+      };
+      inside.postMessage = (data) => later(window, data, (event) => this.answer(event));
+      this.tell = (data) => later(inside, data, (event) => inside.dispatchEvent(event));
       const script = frame.contentDocument.createElement("script");
       script.onload = () => { const told = this.waiting; this.waiting = null; told.forEach(this.tell); };
       script.src = url;
       frame.contentDocument.head.appendChild(script);
+    }
+
+    answer(event) {
+      this.dispatchEvent(event);
+      if (this.onmessage) this.onmessage(event);
     }
 
     postMessage(data) {

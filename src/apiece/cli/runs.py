@@ -22,6 +22,7 @@ from apiece.cli.flags import (
     FeatureColumns,
     Hidden,
     LabelColumn,
+    Log,
     Metrics,
     MissingWords,
     ModelName,
@@ -85,6 +86,7 @@ def compare(
     decimal: Decimal = None,
     data_option: DataOptions = None,
     set: Settings = None,
+    log: Log = None,
     json: Json = False,
 ) -> None:
     """Compare methods fairly on one federation: tuned alike, several seeds, client by client."""
@@ -98,7 +100,7 @@ def compare(
             values["methods"] = choose_methods(values, listed(methods), BASELINES)
         elif not values.get("methods"):
             values["methods"] = {name: {} for name in USUAL}
-        _run(with_settings(values, set), out, "compare", json)
+        _run(with_settings(values, set), out, "compare", json, log or [])
 
 
 def run(
@@ -133,6 +135,7 @@ def run(
     decimal: Decimal = None,
     data_option: DataOptions = None,
     set: Settings = None,
+    log: Log = None,
     json: Json = False,
 ) -> None:
     """Run one method (or what a spec lists) without baselines; untuned unless --tune or the spec says so."""
@@ -143,12 +146,13 @@ def run(
             values["methods"] = {method: table_of(values, "methods").get(method, {})}
         if not values.get("methods"):
             raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
-        _run(with_settings(values, set), out, "run", json)
+        _run(with_settings(values, set), out, "run", json, log or [])
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(help="Go on with a finished run, to so many rounds in all.")] = None,
+    log: Log = None,
     json: Json = False,
 ) -> None:
     """Continue a run that was stopped or killed, or was too short; it ends with the numbers of an undisturbed run."""
@@ -162,7 +166,7 @@ def resume(
         ready()
         try:
             with progress() as watch:
-                found = experiment.resume(folder, watch, rounds=rounds)
+                found = experiment.resume(folder, watch, rounds=rounds, log=log or [])
         except MissingData:
             if rounds is not None or not experiment.RunFolder(folder).is_finished:
                 raise
@@ -235,7 +239,7 @@ def models(json: Json = False) -> None:
         show_result({"models": found}, json, show.options_table("model", found))
 
 
-def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:
+def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool, log: list[str]) -> None:
     from apiece import experiment
     from apiece.files import find_free_path
 
@@ -244,7 +248,7 @@ def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: boo
     folder = folder or find_free_path(Path("runs") / command)
     with _resumable(folder):
         with progress() as watch:
-            found = experiment.run_spec(spec, folder, watch)
+            found = experiment.run_spec(spec, folder, watch, log=log)
         _finish(found, as_json)
 
 
