@@ -69,6 +69,7 @@ def test_every_command_explains_itself(command, flag):
     below = list(getattr(COMMANDS[command], "commands", {}))
     listed = [line.split()[0] for line in text.partition("Commands:")[2].splitlines() if line[:3].strip()]
     assert listed == below, "every command below it has its line"
+    assert "..." not in text.partition("Commands:")[2], "and nothing is cut"
     assert below or "--json" in text or command == ("spec",), "a spec is TOML, a document already"
 
 
@@ -141,6 +142,14 @@ def test_flags_override_the_file_which_overrides_the_defaults(monkeypatch, tmp_p
 
 def test_compare_takes_the_usual_methods_unless_told(monkeypatch):
     assert set(spec_of(monkeypatch, "compare").methods) == set(USUAL)
+
+
+def test_baselines_stand_beside_unless_the_flag_or_the_file_says_otherwise(monkeypatch, tmp_path):
+    file = tmp_path / "spec.toml"
+    file.write_text("baselines = false\n[methods.ditto]\n", encoding="utf-8")
+    asked = lambda *flags: spec_of(monkeypatch, "compare", *flags).baselines
+    assert [asked(), asked("--no-baselines")] == [True, False]
+    assert [asked("--spec", file), asked("--spec", file, "--baselines")] == [False, True]
 
 
 def test_run_takes_one_method_one_seed_and_does_not_tune(monkeypatch):

@@ -48,6 +48,13 @@ def test_what_grows_after_the_best_round_that_was_kept_is_at_rest():
     assert judged(growing, stop=StopSpec(patience=100)).state == "resting"
 
 
+def test_what_is_solved_at_once_is_at_rest_and_what_only_sends_nothing_is_asked():
+    once = lambda **spent: Outcome(np.arange(4), {}, [{"round": 1, "validation_loss": 0.5}],
+                                   {"bytes_up": 0, "bytes_down": 0, "gradients": 0} | spent)  # fmt: skip
+    assert judged(once()).state == "resting"
+    assert judged(once(gradients=20)).state == judged(once(bytes_down=4)).state == "unknown"
+
+
 def test_an_edge_is_an_end_of_several_values():
     tried = [{"options": {"lr": lr, "lam": lam, "part": part}} for lr, lam, part in
              [(0.1, 1.0, "a"), (1.0, 0.1, "b"), (3.0, 0.5, "c"), (0.5, 0.7, "d")]]  # fmt: skip

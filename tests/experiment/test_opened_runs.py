@@ -239,3 +239,62 @@ def test_an_older_finished_run_gets_its_product_when_it_is_resumed(tmp_path):
     (out / "models" / "product.json").unlink()
     apiece.resume(out)
     assert (out / "models" / "product.json").read_bytes() == product
+
+
+def draw_cameras(folder):
+    """Two cameras with three bright and three dark pictures each, the label a folder."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for camera in ("north", "south"):
+        for label, level in (("dark", 30), ("bright", 200)):
+            (folder / camera / label).mkdir(parents=True)
+            for k in range(5):
+                pixels = np.clip(rng.normal(level, 10, (4, 4)), 0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / camera / label / f"{k}.png")
+    return folder
+
+
+def test_pictures_that_come_later_are_named_by_their_files_and_may_lack_labels(tmp_path):
+    cameras = draw_cameras(tmp_path / "cameras")
+    fitted = apiece.fit("fed_avg", federation=apiece.data.load(cameras), rounds=3, options={"steps": 3, "batch": 4})
+    run = open_run(fitted.save(tmp_path / "run"))
+    said = run.predict("north", cameras / "south")
+    assert said.columns()["row"][0] == "bright/0.png" and len(said.labels) == 10
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    shutil.copy(cameras / "south" / "dark" / "3.png", flat / "one.png")
+    alone = [run.predict("north", path) for path in (flat, flat / "one.png", cameras / "south" / "dark" / "3.png")]
+    assert [one.columns()["row"] for one in alone] == [["one.png"], ["one.png"], ["3.png"]]
+    for one in alone:
+        np.testing.assert_allclose(one.outputs[0], said.outputs[said.called.index("dark/3.png")], atol=1e-6)
+    made = run.onboard(cameras / "south", name="later")
+    np.testing.assert_array_equal(run.predict(made, flat).outputs, run.predict("later", flat).outputs)
+    with pytest.raises(UserError, match="no column 'label' with the target"):
+        run.onboard(flat, name="unlabelled")
+    (flat / "one.png").unlink()
+    with pytest.raises(UserError, match="holds no picture"):
+        run.predict("north", flat)
+
+
+def test_a_text_that_comes_later_is_cut_as_in_training(tmp_path):
+    folder = tmp_path / "authors"
+    folder.mkdir()
+    for author, words in (("ada", "to be or not "), ("bob", "a rose is a rose ")):
+        (folder / f"{author}.txt").write_text(words * 8, encoding="utf-8")
+    federation = apiece.data.load(folder, length=6)
+    model = apiece.models.char_lstm(len(federation.classes), width=4, layers=1)
+    fitted = apiece.fit("fed_avg", model, federation, rounds=1, options={"steps": 1, "batch": 4})
+    run = open_run(fitted.save(tmp_path / "run"), model=model)
+    new = tmp_path / "new.txt"
+    new.write_text("to be, or not", encoding="utf-8")
+    said = run.predict("ada", new)
+    assert said.columns()["row"] == ["to be,", " or no"] and [len(text) for text in said.labels] == [6, 6]
+    assert said.notes == (f"{new}: ',' never seen in training, and counted as <unknown>",)
+    place = {character: k for k, character in enumerate(federation.classes)}
+    x = np.array([[place.get(c, 0) for c in piece] for piece in said.called], np.int32)
+    np.testing.assert_allclose(said.outputs, fitted.predict("ada", x), atol=1e-6)
+    assert jax.tree.structure(run.onboard(new, name="eve")) == jax.tree.structure(run.personal("ada"))
+    new.write_text("to", encoding="utf-8")
+    with pytest.raises(UserError, match="has 2 characters"):
+        run.predict("ada", new)

@@ -278,8 +278,10 @@ def _write_up(
 
 
 def _compare(recipe: Recipe, spec: str) -> str:
-    others = [name for name in ("local_ridge", "fed_avg", "rtfa", "ifca") if name != recipe.method][:3]
-    return f"apiece compare --spec {spec} --methods {','.join(others)} --tune 8 --seeds 3"
+    """What is advised beside two others and the baselines; the spec's rounds are those of what is advised alone."""
+    others = [name for name in ("rtfa", "ifca", "ditto") if name != recipe.method][:2]
+    methods = ",".join([recipe.method, *others])
+    return f"apiece compare --spec {spec} --methods {methods} --baselines --rounds 100 --tune 8 --seeds 3"
 
 
 def _kind(choice: Choice, found: Difference) -> tuple[Any, float]:

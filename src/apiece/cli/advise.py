@@ -58,7 +58,7 @@ def advise(
     ] = Path("runs/advice"),
     json: Json = False,
 ) -> None:
-    """Say how much to personalize, with whom and by which method, from a cheap pilot; write a spec that runs it."""
+    """Say how much to personalize, with whom, by which method. From a cheap pilot; writes a spec that runs it."""
     given: dict[str, Any] = dict(locals())
     with plain_errors():
         from apiece.advise import advise as ask_for_advice

@@ -106,7 +106,7 @@ def data_save(
     data_option: DataOptions = None,
     json: Json = False,
 ) -> None:
-    """Write a federation as a folder of .npy files and JSON, which opens memory-mapped."""
+    """Write a federation as a folder that opens at once. Of .npy files and JSON, memory-mapped."""
     given = dict(locals())
     with plain_errors():
         folder = federation_of(given).save(out)
@@ -129,7 +129,7 @@ def data_split(
     data_option: DataOptions = None,
     json: Json = False,
 ) -> None:
-    """Write what was dealt as one Parquet table (client, split, features, label), for others to use the same split."""
+    """Write the split that was dealt, for others to use the same. One Parquet table: client, split, features, label."""
     given = dict(locals())
     with plain_errors():
         from apiece.data.load.dealt import write_dealt

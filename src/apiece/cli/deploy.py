@@ -26,7 +26,7 @@ def init(
     host: Annotated[str, typer.Option("--host", help="The server's name as sites reach it.")] = "localhost",
     json: Json = False,
 ) -> None:
-    """Write a project: authority, certificates, keys, roster, a folder for the server and one for each site."""
+    """Write a project: keys, and a folder for each party. With authority, certificates and roster."""
     with plain_errors():
         from apiece.deploy.config import read_sites
         from apiece.deploy.project import make_project, spec_of
@@ -47,7 +47,7 @@ def add(
     sites: Annotated[Path, typer.Option("--sites", help="A list with the new site, as for init.")],
     json: Json = False,
 ) -> None:
-    """Add sites to a project that exists; they are newcomers, and get a model by the end of its run."""
+    """Add sites to a project that exists. They are newcomers, and get a model by the end of its run."""
     with plain_errors():
         from apiece.deploy.config import read_sites
         from apiece.deploy.project import add_site
@@ -59,7 +59,7 @@ def add(
 
 @app.command()
 def renew(folder: Folder, json: Json = False) -> None:
-    """A new key and certificate for the server, by the project's authority; sites need nothing new."""
+    """Make a new key and certificate for the server. By the project's authority: sites need nothing new."""
     with plain_errors():
         from apiece.deploy.keys import days_left
         from apiece.deploy.project import renew_certificate
@@ -82,7 +82,7 @@ def local(
     database: Annotated[bool, typer.Option("--database", help="Have SuperLink keep its state on disk.")] = False,
     json: Json = False,
 ) -> None:
-    """Server and sites on this machine, with TLS and keys, from agreement to models; leaves no process."""
+    """Run server and sites on this machine. With TLS and keys, from agreement to models; leaves no process."""
     with plain_errors():
         import statistics
 
@@ -142,7 +142,7 @@ def node(folder: Annotated[Path, typer.Argument(help="A site's folder, with site
 def server(
     folder: Annotated[Path, typer.Argument(help="The server's folder, with server.toml.")], json: Json = False
 ) -> None:
-    """The server's processes, until the run is over; what dies is started again. Exit: 0 over, 2 a mistake."""
+    """The server's processes, until the run is over. What dies is started again. Exit: 0 over, 2 a mistake."""
     with plain_errors():
         _quiet(folder)
         from apiece.deploy.journal import Journal

@@ -21,7 +21,7 @@ def reproduce(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a published experiment and judge its claims: published, ours, verdict. Real data: see APIECE_DATA."""
+    """Run a published experiment, and judge what it claims. Published, ours, verdict. Real data: see APIECE_DATA."""
     with plain_errors():
         from apiece import reproduce as published
         from apiece.files import find_free_path, make_folder

@@ -58,6 +58,12 @@ def compare(
         str | None,
         typer.Option(help="Methods, comma-separated: names, or one's own, file.py:factory; default: the usual nine."),
     ] = None,
+    baselines: Annotated[
+        bool | None,
+        typer.Option(
+            "--baselines/--no-baselines", help="local, fed_avg and ftfa beside them; default: as the spec says, or yes."
+        ),
+    ] = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
     out: Out = None,
@@ -89,13 +95,15 @@ def compare(
     log: Log = None,
     json: Json = False,
 ) -> None:
-    """Compare methods fairly on one federation: tuned alike, several seeds, client by client."""
+    """Compare methods on one federation, fairly, client by client. All are tuned alike, with several seeds."""
     given = dict(locals())
     with plain_errors():
         from apiece.experiment.spec import BASELINES
         from apiece.methods import USUAL
 
         values = values_of(given)
+        if baselines is not None:
+            values["baselines"] = baselines
         if methods is not None:
             values["methods"] = choose_methods(values, listed(methods), BASELINES)
         elif not values.get("methods"):
@@ -138,7 +146,7 @@ def run(
     log: Log = None,
     json: Json = False,
 ) -> None:
-    """Run one method (or what a spec lists) without baselines; untuned unless --tune or the spec says so."""
+    """Run one method, or what a spec lists. No baselines; untuned unless --tune or the spec says so."""
     given = dict(locals())
     with plain_errors():
         values: dict[str, Any] = {"tune": 1, "seeds": [0], "baselines": False, **values_of(given)}
@@ -155,7 +163,7 @@ def resume(
     log: Log = None,
     json: Json = False,
 ) -> None:
-    """Continue a run that was stopped or killed, or was too short; it ends with the numbers of an undisturbed run."""
+    """Go on with a run that was stopped, killed or too short. It ends with the numbers of an undisturbed run."""
     with plain_errors(), _resumable(folder):
         from apiece import experiment
         from apiece.experiment.build import MissingData
@@ -184,7 +192,7 @@ def report(
     svg: Annotated[bool, typer.Option("--svg", help="Also every picture as an SVG, in RUN/figures.")] = False,
     json: Json = False,
 ) -> None:
-    """Write the page of a finished run again, or one page about several."""
+    """Write the page of a run again, or one page about several runs."""
     with plain_errors():
         from apiece.report import write_pictures, write_report, write_runs
 
@@ -199,7 +207,7 @@ def report(
 
 
 def spec() -> None:
-    """Print a spec with every key, its default and what it means: apiece spec > spec.toml."""
+    """Print a spec with every key and what it means. To begin with: apiece spec > spec.toml."""
     with plain_errors():
         from apiece.report.reference.spec import commented
 
@@ -214,7 +222,7 @@ def methods(
     model_option: ModelOptions = None,
     json: Json = False,
 ) -> None:
-    """The catalog: what each method is, sends and keeps for a given model, and its options."""
+    """The methods: what each is and sends, and its options. For a given model: how much it sends and keeps."""
     with plain_errors():
         from apiece.methods import CATALOG
         from apiece.report import catalog as describe
@@ -230,7 +238,7 @@ def methods(
 
 
 def models(json: Json = False) -> None:
-    """The models by name: what each is, what it is for, and its options (-M NAME=VALUE) with their defaults."""
+    """The models by name, what they are for, and their options. An option is given as -M NAME=VALUE."""
     with plain_errors():
         from apiece.report import terminal as show
         from apiece.report.reference.models import rows

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from apiece.cli.terminal import Json, plain_errors, ready, show_result
-from apiece.cli.use import MethodName, _check_free, _check_suffix, _csv, _tell, _write
+from apiece.cli.use import MethodName, check_free, check_out, tell_export, tell_prediction
 
 app = typer.Typer(help="At a site, offline: its own model.", no_args_is_help=True, rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.")]
@@ -15,7 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="The site's folder, with site.toml.
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """Whether the site took part, what it refused, and which models it has."""
+    """Whether the site took part, and which models it has."""
     with plain_errors():
         from apiece.deploy.status import site_status
 
@@ -37,21 +37,10 @@ def predict(
 ) -> None:
     """What the site's own model says of new rows."""
     with plain_errors():
-        if out is not None:
-            _check_suffix(out)
-            _check_free(out)
+        check_out(out)
         ready()
         opened, name = _opened(folder)
-        said = opened.predict(name, rows, method=method)
-        _tell(said.notes)
-        columns = said.columns()
-        if out is not None:
-            _write(out, columns)
-            show_result({"file": str(out), "rows": len(said.outputs)}, json, f"wrote {escape(str(out))}")
-        elif json:
-            show_result({"columns": columns}, json, "")
-        else:
-            typer.echo(_csv(columns), nl=False)
+        tell_prediction(opened.predict(name, rows, method=method), out, json)
 
 
 @app.command()
@@ -74,16 +63,14 @@ def export(
     method: MethodName = None,
     json: Json = False,
 ) -> None:
-    """Write the site's model for use elsewhere, with a card that says how it predicts."""
+    """Write the site's model for use elsewhere. With a card that says how it predicts."""
     with plain_errors():
         from apiece.experiment.export import export_model
 
-        _check_free(out)
+        check_free(out)
         ready()
         opened, name = _opened(folder)
-        made = export_model(opened, name, out, method=method)
-        files = sorted(file.name for file in made.iterdir())
-        show_result({"folder": str(made), "files": files}, json, escape(f"wrote {made}/  ({', '.join(files)})"))
+        tell_export(export_model(opened, name, out, method=method), json)
 
 
 def _opened(folder: Path) -> tuple[Any, str]:

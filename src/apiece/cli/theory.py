@@ -8,7 +8,7 @@ import typer
 from apiece.cli.terminal import Json, plain_errors, say_written, show_result
 
 app = typer.Typer(
-    help="What theory says: risk, tradeoff, gain, speedup, byzantine; a table, a figure, JSON.", no_args_is_help=True
+    help="What theory says of risks, gains, costs and attacks. A table, a figure, JSON.", no_args_is_help=True
 )
 
 Out = Annotated[
@@ -34,7 +34,7 @@ def risk(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Bias, variance and risk of FedAvg, fine- and ridge-tuned averaging, and training alone."""
+    """The risk of sharing, tuning and training alone. With bias and variance, in the limit of many features."""
     with plain_errors():
         from apiece.report.theory.risk import IDENTITY, spectrum_in
         from apiece.report.theory.risk import risk as predict
@@ -56,7 +56,7 @@ def tradeoff(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Accuracy against communication: what a pull lambda to the centre gains, and costs (FedCLUP)."""
+    """Accuracy against communication. What a pull lambda to the centre gains, and costs (FedCLUP)."""
     with plain_errors():
         from apiece.report.theory import numbers_in
         from apiece.report.theory.tradeoff import tradeoff as predict
@@ -77,7 +77,7 @@ def gain(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """What each client should borrow from the others, and what it gains (Self-FL's hierarchy)."""
+    """What each client should borrow from the others. And what it gains (Self-FL's hierarchy)."""
     with plain_errors():
         from apiece.report.theory import numbers_in
         from apiece.report.theory.gain import gain as predict
@@ -94,7 +94,7 @@ def speedup(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Samples saved by learning from those who are alike, and the bias it costs (All-for-all)."""
+    """Samples saved by learning from those who are alike. And the bias that it costs (All-for-all)."""
     with plain_errors():
         from apiece.report.theory import numbers_in
         from apiece.report.theory.speedup import of_means, unlikeness
@@ -118,7 +118,7 @@ def byzantine(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Forged and late replies: how many are withstood, and at which step (FFGG)."""
+    """How many forged and late replies are withstood. And at which step (FFGG)."""
     with plain_errors():
         from apiece.report.theory.byzantine import byzantine as predict
 

@@ -95,7 +95,7 @@ def tune(
     set: Settings = None,
     json: Json = False,
 ) -> None:
-    """Tune every method on validation, with the same budget of gradients; writes specs for compare and run."""
+    """Tune every method with the same budget, on validation. Writes specs for compare and run."""
     given = dict(locals())
     with plain_errors():
         if join is not None:

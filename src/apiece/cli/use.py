@@ -19,7 +19,9 @@ SUFFIXES = (".csv", ".parquet")
 def predict(
     run: Run,
     client: Client,
-    rows: Annotated[Path, typer.Argument(help="A CSV, Parquet or NPZ file with the columns of the training data.")],
+    rows: Annotated[
+        Path, typer.Argument(help="A CSV, Parquet or NPZ file with the columns of the training data; pictures; a text.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The .csv or .parquet file to write; never overwritten.")
     ] = None,
@@ -27,42 +29,33 @@ def predict(
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """What a client's own model says of new rows: a class with its probabilities, or a value in its own units."""
+    """What a client's own model says of new rows. A class with its probabilities, or a value in its own units."""
     with plain_errors():
         import apiece
 
-        if out is not None:
-            _check_suffix(out)
-            _check_free(out)
+        check_out(out)
         ready()
-        said = apiece.open(run).predict(client, rows, method=method, seed=seed)
-        _tell(said.notes)
-        columns = said.columns()
-        if out is not None:
-            _write(out, columns)
-            show_result({"file": str(out), "rows": len(said.outputs)}, json, f"wrote {escape(str(out))}")
-        elif json:
-            show_result({"columns": columns}, json, "")
-        else:
-            typer.echo(_csv(columns), nl=False)
+        tell_prediction(apiece.open(run).predict(client, rows, method=method, seed=seed), out, json)
 
 
 def onboard(
     run: Run,
-    rows: Annotated[Path, typer.Argument(help="The newcomer's own rows, with the target: CSV, Parquet or NPZ.")],
+    rows: Annotated[
+        Path, typer.Argument(help="The newcomer's own rows, with the target: a table, pictures by label, a text.")
+    ],
     name: Annotated[str | None, typer.Option(help="What the newcomer is called; default: the file's name.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also export its model into this new folder.")] = None,
     method: MethodName = None,
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """A model for a client that nobody has seen, from its own rows; kept in the run folder, for predict and export."""
+    """A model for a client that nobody has seen. From its own rows; kept in the run folder, for predict and export."""
     with plain_errors():
         import apiece
         from apiece.experiment.export import export_model
 
         if out is not None:
-            _check_free(out)
+            check_free(out)
         ready()
         opened, called = apiece.open(run), name or rows.stem
         opened.onboard(rows, name=called, method=method, seed=seed)
@@ -81,31 +74,48 @@ def export(
     seed: Seed = None,
     json: Json = False,
 ) -> None:
-    """Write a client's model for use elsewhere: its arrays as safetensors, and a card that says how it predicts."""
+    """Write a client's model for use elsewhere. Its arrays as safetensors, and a card that says how it predicts."""
     with plain_errors():
         import apiece
         from apiece.experiment.export import export_model
 
-        _check_free(out)
+        check_free(out)
         ready()
-        folder = export_model(apiece.open(run), client, out, method=method, seed=seed, onnx=onnx)
-        files = sorted(file.name for file in folder.iterdir())
-        show_result({"folder": str(folder), "files": files}, json, escape(f"wrote {folder}/  ({', '.join(files)})"))
+        tell_export(export_model(apiece.open(run), client, out, method=method, seed=seed, onnx=onnx), json)
 
 
-def _check_free(out: Path) -> None:
+def check_free(out: Path) -> None:
+    """Nothing is overwritten."""
     if out.exists():
         raise UserError(f"{out} already exists; remove it or choose another name")
 
 
-def _check_suffix(out: Path) -> None:
-    if out.suffix.lower() not in SUFFIXES:
+def check_out(out: Path | None) -> None:
+    """Whether predictions can be written there; before any work is done."""
+    if out is not None and out.suffix.lower() not in SUFFIXES:
         raise UserError(f"--out {out}: predictions are written as {' or '.join(SUFFIXES)}")
+    if out is not None:
+        check_free(out)
 
 
-def _tell(notes: Any) -> None:
-    for note in notes:
+def tell_prediction(said: Any, out: Path | None, json: bool) -> None:
+    """A prediction as a file, as JSON or as lines of CSV; what a reader should know beside it."""
+    for note in said.notes:
         err.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    columns = said.columns()
+    if out is not None:
+        _write(out, columns)
+        show_result({"file": str(out), "rows": len(said.outputs)}, json, f"wrote {escape(str(out))}")
+    elif json:
+        show_result({"columns": columns}, json, "")
+    else:
+        typer.echo(_csv(columns), nl=False)
+
+
+def tell_export(folder: Path, json: bool) -> None:
+    """What was exported, and where it lies."""
+    files = sorted(file.name for file in folder.iterdir())
+    show_result({"folder": str(folder), "files": files}, json, escape(f"wrote {folder}/  ({', '.join(files)})"))
 
 
 def _csv(columns: dict[str, Any]) -> str:

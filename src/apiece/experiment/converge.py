@@ -22,6 +22,8 @@ def convergence_of(
     curves = {seed: outcome.curve for seed, outcome in by_seed.items()}
     # A run that [train.stop] ended has rested by that rule, and is judged at its best round.
     going = {seed: curve for seed, curve in curves.items() if plan.stop is None or _rounds(curve) >= plan.rounds}
+    if all(map(_is_solved, by_seed.values())):
+        going = {}
     states: dict[int, State] = dict.fromkeys(curves, "resting")
     states |= {seed: _kept(trend_of_curve(curve).state, plan) for seed, curve in going.items()}
     trend = trend_of_seeds([_points(curve) for curve in (going or curves).values()])
@@ -35,6 +37,11 @@ def convergence_of(
         loss=trend.loss,
         edges=edges(tried, chosen),
     )
+
+
+def _is_solved(outcome: Outcome) -> bool:
+    """Whether its models were solved for at once: where nothing is sent or trained, rounds change nothing."""
+    return all(outcome.costs.get(spent) == 0 for spent in ("bytes_up", "bytes_down", "gradients"))
 
 
 def _kept(state: State, plan: TrainSpec) -> State:

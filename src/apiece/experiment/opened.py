@@ -1,5 +1,6 @@
 """A run from its folder alone, wherever that is now, and without the data: numbers, models, room for newcomers."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 from apiece import files
 from apiece.data.encoding import Encoding
 from apiece.data.ids import suggest_id
-from apiece.data.load.later import Rows, encode_rows, plain_encoding, targets_of
+from apiece.data.load.later import Rows, encode_rows, encode_text, plain_encoding, targets_of
+from apiece.data.load.read import TEXT
 from apiece.engines.contact import newcomer_model
 from apiece.errors import UserError, suggest
 from apiece.experiment import build as setup
@@ -30,8 +32,8 @@ class OpenedRun:
     """A run as its folder tells it. `apiece.open` gives one.
 
     Methods and seeds are the run's recommended method and its first seed, unless others are named. Rows are a path
-    (CSV, Parquet, NPZ), columns by name, a DataFrame: as they come, in their own units; or an array of examples as the
-    model takes them, encoded and scaled.
+    (CSV, Parquet, NPZ; a picture or a folder of them, a text), columns by name, a DataFrame: as they come, in their own
+    units; or an array of examples as the model takes them, encoded and scaled.
 
     >>> try: open("no-such-run")
     ... except UserError as error: print(error)
@@ -101,13 +103,13 @@ class OpenedRun:
         if product.task == "custom":
             raise UserError(f"'{self.folder}' has a task of its own kind, whose models answer no examples")
         model = self.personal(client, method=name, seed=number) if isinstance(client, str) else client
-        x, notes = self.examples(rows)
+        x, notes, called = self.examples(rows)
         said = self.maker(name).predict
         parts = [np.asarray(said(model, jnp.asarray(x[at : at + AT_ONCE]))) for at in range(0, len(x), AT_ONCE)]
         outputs = np.concatenate(parts)
         scaling = product.scaled()
         values = None if product.classes else outputs if scaling is None else scaling.in_own_units(outputs)
-        return Prediction(outputs, tuple(product.classes), values, tuple(notes))
+        return Prediction(outputs, tuple(product.classes), values, tuple(notes), called)
 
     def onboard(
         self, rows: Any, y: Any = None, *, name: str | None = None, method: str | None = None, seed: int | None = None
@@ -133,16 +135,27 @@ class OpenedRun:
             files.write_arrays(path, files.arrays_by_path("personal", jax.tree.map(np.asarray, model)), about)
         return model
 
-    def examples(self, rows: Any) -> tuple[np.ndarray, list[str]]:
-        """(examples as the models take them, what a reader should know) of rows."""
+    def examples(self, rows: Any) -> tuple[np.ndarray, list[str], tuple[str, ...]]:
+        """(examples as the models take them, what a reader should know, what the rows are called) of rows."""
         like = self.product.examples.x
         if isinstance(rows, np.ndarray | jax.Array | list):
             x = np.asarray(rows)
             if x.shape[1:] != tuple(like.shape):
                 raise UserError(f"a batch of examples of shape {tuple(like.shape)} is needed; got {x.shape}")
-            return x.astype(like.dtype, copy=False), []
+            return x.astype(like.dtype, copy=False), [], ()
+        if self._is_text(rows):
+            text = encode_text(rows, self.product.classes, like.shape[0])
+            return text.x.astype(like.dtype, copy=False), text.notes, text.pieces
         found = encode_rows(rows, self.encoding)
-        return self._scaled(found), found.notes
+        return self._scaled(found), found.notes, found.table.called
+
+    def _is_text(self, rows: Any) -> bool:
+        """Whether the clients of the run have texts, and rows are at a path that holds one."""
+        product = self.product
+        spoken = (
+            product.encoding is None and bool(product.classes) and product.examples.y.shape == product.examples.x.shape
+        )
+        return spoken and isinstance(rows, str | os.PathLike) and Path(rows).suffix.lower() == TEXT
 
     @property
     def encoding(self) -> Encoding:
@@ -155,19 +168,26 @@ class OpenedRun:
         return (rows.x if scaling is None else scaling.inputs(rows.x)).astype(dtype, copy=False)
 
     def _own_rows(self, rows: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        product, scaling = self.product, self.product.scaled()
+        product = self.product
         if y is not None:
             x, targets = self.examples(rows)[0], np.asarray(y)
         else:
             if isinstance(rows, np.ndarray | jax.Array | list):
                 raise UserError("examples given as an array need their targets beside them: onboard(x, y)")
-            found = encode_rows(rows, self.encoding)
-            x, targets = self._scaled(found), targets_of(found.table, self.encoding.label or "label", product.classes)
-            targets = targets if product.classes or scaling is None else scaling.targets(targets)
+            x, targets = self._with_targets(rows)
         if len(x) != len(targets) or len(targets) == 0:
             raise UserError(f"a new client needs as many targets as examples, at least one; got {len(x)} examples and "
                             f"{len(targets)} targets")  # fmt: skip
         return x, targets.astype(product.examples.y.dtype)
+
+    def _with_targets(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        product, scaling = self.product, self.product.scaled()
+        if self._is_text(rows):
+            text = encode_text(rows, product.classes, product.examples.x.shape[0])
+            return text.x.astype(product.examples.x.dtype), text.y
+        found = encode_rows(rows, self.encoding)
+        targets = targets_of(found.table, self.encoding.label or "label", product.classes)
+        return self._scaled(found), targets if product.classes or scaling is None else scaling.targets(targets)
 
     def _made_for(self, x: np.ndarray, y: np.ndarray, method: str, seed: int) -> Personal:
         """The newcomer's model, from the server's state as the run left it."""

@@ -20,6 +20,8 @@ class Prediction(NamedTuple):
     """Without classes: the values in the units of the targets."""
     notes: tuple[str, ...] = ()
     """What a reader should know of the rows: columns that were ignored, words that were never seen."""
+    called: tuple[str, ...] = ()
+    """What the rows are called where they are no lines of a table: pictures by their files, texts by themselves."""
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -35,6 +37,9 @@ class Prediction(NamedTuple):
 
     def columns(self) -> dict[str, list]:
         """As a table: `prediction`, and behind it the probability of every class; of characters, the text alone."""
+        return ({"row": list(self.called)} if self.called else {}) | self._said()
+
+    def _said(self) -> dict[str, list]:
         if not self.classes:
             assert self.values is not None
             flat = self.values.reshape(len(self.values), -1)

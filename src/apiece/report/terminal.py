@@ -14,7 +14,7 @@ from apiece.experiment.record import Diverged, Harm, MethodRecord, Record
 from apiece.report.convergence import convergence, so_far
 from apiece.report.fitted import FittedTable
 from apiece.report.metric_columns import OWN, POOLED, columns_of
-from apiece.report.numbers import fixed, number, plus_minus
+from apiece.report.numbers import counted, fixed, number, plus_minus
 from apiece.report.partners import partners
 from apiece.report.score import METRICS, Metric, metric_of, ranked_by_task
 
@@ -130,7 +130,7 @@ def _legend(record: Record, metric: Metric, beside_local: bool, unit: str) -> li
     tuned = f"{spec['tune']} tuning trials each, chosen on validation{by}." if spec["tune"] > 1 else "Not tuned."
     over = f"95% interval over {seeds} seeds: the luck of training, on this one split."
     lines = [
-        f"{federation.clients} clients{aside}, {record.model}, {most}{spec['train']['rounds']} rounds.",
+        f"{federation.clients} clients{aside}, {record.model}, {most}{counted(spec['train']['rounds'], 'round')}.",
         tuned,
         f"test: {what}.",
         f"±: {over}" if seeds > 1 else "One seed: no intervals.",

@@ -23,7 +23,7 @@ def is_folder_of_images(path: Path) -> bool:
     """
     if not path.is_dir():
         return False
-    return any(_is_picture(file) for depth in ("*/*", "*/*/*") for file in path.glob(depth))
+    return any(is_picture(file) for depth in ("*/*", "*/*/*") for file in path.glob(depth))
 
 
 def read_images(path: Path, notes: Notes) -> Table:
@@ -42,6 +42,36 @@ def read_images(path: Path, notes: Notes) -> Table:
     columns: dict[str, Any] = {"label": np.array(label, object), "client": np.array(client, object)}
     columns["image"] = decoded([file.read_bytes() for file in files], [str(file) for file in files])
     return Table(path, ["client", "label", "image"], len(files), columns.__getitem__, lambda i: i)
+
+
+def read_own_images(path: Path, column: str = "image") -> Table:
+    """The pictures of one client as a table: one picture, or a folder of them, where labels may be missing.
+
+    Labels are those of labels.csv or, for pictures in folders, the folders' names; the pictures are in `column`.
+    """
+    try:
+        files, labels = ([path], [None]) if path.is_file() else _any_labelled(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+    if not files:
+        raise UserError(f"{path} holds no picture ({', '.join(PICTURES)}); put them there, or into a folder each label")
+    columns: dict[str, Any] = {column: decoded([file.read_bytes() for file in files], [str(file) for file in files])}
+    if None not in labels:
+        columns["label"] = np.array(labels, object)
+    called = tuple(file.name if file == path else file.relative_to(path).as_posix() for file in files)
+    return Table(path, list(columns), len(files), columns.__getitem__, lambda i: i, called=called)
+
+
+def _any_labelled(folder: Path) -> tuple[list[Path], list[str | None]]:
+    if (folder / LABELS).exists():
+        notes = Notes()
+        told = _labelled(folder, notes)
+        if notes.problems:
+            raise UserError(notes.problems[0])
+        return [file for file, _ in told], [label for _, label in told]
+    places = [(folder, None), *((place, place.name) for place in sorted(folder.iterdir()) if place.is_dir())]
+    found = [(file, label) for place, label in places for file in sorted(place.iterdir()) if is_picture(file)]
+    return [file for file, _ in found], [label for _, label in found]
 
 
 def decoded(pictures: list[bytes], names: list[str]) -> np.ndarray:
@@ -71,13 +101,18 @@ def decoded(pictures: list[bytes], names: list[str]) -> np.ndarray:
     return np.stack([np.repeat(p[..., None], 3, axis=-1) if p.ndim == 2 else p for p in opened])
 
 
-def _is_picture(file: Path) -> bool:
+def is_picture(file: Path) -> bool:
+    """Whether a file is one of the pictures that are read, by its name.
+
+    >>> is_picture(Path("no-such.png"))
+    False
+    """
     return file.suffix.lower() in PICTURES and not file.name.startswith(".") and file.is_file()
 
 
 def _labelled(client: Path, notes: Notes) -> list[tuple[Path, str]]:
     """The pictures of a client with their labels."""
-    direct = sorted(file for file in client.iterdir() if _is_picture(file))
+    direct = sorted(file for file in client.iterdir() if is_picture(file))
     if not (client / LABELS).exists():
         if direct:
             notes.problem(
@@ -86,7 +121,7 @@ def _labelled(client: Path, notes: Notes) -> list[tuple[Path, str]]:
                 f"each label, or write {LABELS} with the columns file and label",
             )
         folders = sorted(p for p in client.iterdir() if p.is_dir() and not p.name.startswith("."))
-        return [(file, p.name) for p in folders for file in sorted(p.iterdir()) if _is_picture(file)]
+        return [(file, p.name) for p in folders for file in sorted(p.iterdir()) if is_picture(file)]
     table = read(client / LABELS, text=("file", "label"))
     if not {"file", "label"} <= set(table.names):
         raise UserError(f"{table.file} needs the columns file and label; it has {', '.join(table.names)}")

@@ -9,9 +9,11 @@ import numpy as np
 
 from apiece.data.encoding import Encoding, Levels, Numbers
 from apiece.data.load.columns import as_texts, feature_columns, key_array
+from apiece.data.load.images import is_picture, read_own_images
 from apiece.data.load.notes import Notes, listed
 from apiece.data.load.read import Dialect, Table, arrow_table, read
 from apiece.data.load.take import columns_agree
+from apiece.data.load.texts import UNKNOWN, cut
 from apiece.errors import UserError
 
 KEYS = ("client", "label", "split", "y")  # of a table whose features have no names, what is never one
@@ -23,6 +25,41 @@ class Rows(NamedTuple):
     x: np.ndarray
     table: Table
     notes: list[str]
+
+
+class Text(NamedTuple):
+    """A text as sequences of characters: known ones as their places among the classes, the characters that follow."""
+
+    x: np.ndarray
+    y: np.ndarray
+    pieces: tuple[str, ...]
+    notes: list[str]
+
+
+def encode_text(source: Any, classes: Sequence[str], length: int) -> Text:
+    """A .txt file cut into sequences of `length` characters, as the texts of the training data were.
+
+    What is left at the end is too short for a sequence, and not among them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("abba?ba", encoding="utf-8")
+    ...     text = encode_text(Path(folder, "a.txt"), ("<unknown>", "a", "b"), length=3)
+    >>> text.pieces, text.x.tolist(), text.y.tolist()
+    (('abb', 'a?b'), [[1, 2, 2], [1, 0, 2]], [[2, 2, 1], [0, 2, 1]])
+    """
+    file = Path(source)
+    text = read(file).column("text")[0]
+    if len(text) <= length:
+        raise UserError(
+            f"{file} has {len(text)} characters; a sequence has {length}, and one more follows it: give more"
+        )
+    windows, _ = cut([text], np.zeros(1, np.int64), length)
+    place = {ord(character): number for number, character in enumerate(classes) if len(character) == 1}
+    tokens = np.vectorize(lambda code: place.get(code, 0), otypes=[np.int32])(windows)
+    strange = sorted({chr(code) for code in np.unique(windows) if code not in place})
+    notes = [f"{file}: {listed(strange)} never seen in training, and counted as {UNKNOWN}"] if strange else []
+    return Text(tokens[:, :-1], tokens[:, 1:], tuple("".join(map(chr, one[:-1])) for one in windows), notes)
 
 
 def plain_encoding(features: Sequence[str], shape: Sequence[int], dtype: str) -> Encoding:
@@ -39,10 +76,14 @@ def plain_encoding(features: Sequence[str], shape: Sequence[int], dtype: str) ->
 def open_table(source: Any, encoding: Encoding) -> Table:
     """The table at a path (CSV, Parquet, NPZ), or of columns at hand: a mapping, a DataFrame, an Arrow table.
 
+    Where an example is a picture, the path may be one, or a folder of them.
+
     >>> open_table({"age": [31, 47]}, plain_encoding(("age",), (1,), "float32")).rows
     2
     """
     if isinstance(source, str | os.PathLike):
+        if encoding.whole and (Path(source).is_dir() or is_picture(Path(source))):
+            return read_own_images(Path(source), encoding.columns[0].name)
         text = [column.name for column in encoding.columns if isinstance(column, Levels) and column.text]
         return read(Path(source), text=text, dialect=Dialect(encoding.delimiter, encoding.decimal, encoding.na))
     if hasattr(source, "column_names"):

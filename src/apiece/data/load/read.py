@@ -30,7 +30,7 @@ class Table:
     `row` turns an index into the row number a person sees: lines of a CSV file with the header as row 1, rows from 1 in
     a Parquet file, the index itself in an NPZ file. `problems` holds rows that had to be left out. `archive`: these
     are arrays, each with a length and a shape of its own, of which x, y and client are the examples unless others are
-    named; not the columns of one table.
+    named; not the columns of one table. `called` names rows that have no number: pictures by their files.
     """
 
     file: Path
@@ -42,6 +42,7 @@ class Table:
     archive: bool = False
     about: dict[str, Any] = field(default_factory=dict)  # what the file says of itself, if `write_dealt` wrote it
     decimal: str = "."  # before the decimals of numbers that are written as texts
+    called: tuple[str, ...] = ()
 
 
 class Dialect(NamedTuple):
