@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from apiece import compare, resume
@@ -9,10 +10,6 @@ from apiece.cli import app
 from apiece.experiment import RunFolder
 from apiece.experiment.live import MOST, Live
 from apiece.files import read_json
-
-
-class Stopped(Exception):
-    """What ends a run from outside, as a kill would."""
 
 
 def test_a_run_tells_how_far_it_is_until_it_is_finished(tmp_path):
@@ -27,10 +24,8 @@ def test_a_run_tells_how_far_it_is_until_it_is_finished(tmp_path):
             raise KeyboardInterrupt
 
     how = dict(rounds=4, seeds=2, tune=1, evaluate_every=1, data_options={"clients": 12}, baselines=False)
-    try:
+    with pytest.raises(KeyboardInterrupt):
         compare("digits", ["ditto"], out=folder, watch=watch, **how)
-    except KeyboardInterrupt:
-        pass
     assert told and all(one["state"] == "running" for one in told)
     left = read_json(RunFolder(folder).live)
     assert [len(run["looks"]) for run in left["runs"]] == [4, 3], "the last look came after the kill"

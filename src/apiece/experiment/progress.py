@@ -1,7 +1,7 @@
 """How far a comparison is: rounds done of all rounds to do, tuning included."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from apiece.engines.engine import Engine, RunState
 from apiece.experiment.spec import Spec
@@ -9,6 +9,7 @@ from apiece.experiment.train import Look, Watch
 from apiece.experiment.variant import Variant
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Somebody who is told of a run while it goes: a file that `apiece watch` reads, a logger."""
 
