@@ -108,7 +108,7 @@ def compare(
             values["methods"] = choose_methods(values, listed(methods), BASELINES)
         elif not values.get("methods"):
             values["methods"] = {name: {} for name in USUAL}
-        _run(with_settings(values, set), out, "compare", json, log or [])
+        _run(with_settings(values, set), out, "compare", json, log or [], spec)
 
 
 def run(
@@ -154,7 +154,7 @@ def run(
             values["methods"] = {method: table_of(values, "methods").get(method, {})}
         if not values.get("methods"):
             raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
-        _run(with_settings(values, set), out, "run", json, log or [])
+        _run(with_settings(values, set), out, "run", json, log or [], spec)
 
 
 def resume(
@@ -247,16 +247,22 @@ def models(json: Json = False) -> None:
         show_result({"models": found}, json, show.options_table("model", found))
 
 
-def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool, log: list[str]) -> None:
+def _run(
+    values: dict[str, Any], folder: Path | None, command: str, as_json: bool, log: list[str], given: Path | None
+) -> None:
     from apiece import experiment
-    from apiece.files import find_free_path
+    from apiece.files import find_free_path, read_json, write_json
 
     spec = experiment.make_spec(values)
+    beside = None if given is None else given.parent / "advice.json"  # what `apiece advise` wrote, with the spec
+    advice = read_json(beside) if beside is not None and beside.is_file() else None
     ready()
     folder = folder or find_free_path(Path("runs") / command)
     with _resumable(folder):
         with progress() as watch:
             found = experiment.run_spec(spec, folder, watch, log=log)
+        if advice is not None:
+            write_json(experiment.RunFolder(folder).advice, advice)
         _finish(found, as_json)
 
 
