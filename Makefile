@@ -3,6 +3,7 @@ SHELL  := /bin/bash
 PYTHON ?= python3
 BIN    := .venv/bin
 OUT    := runs/demo
+SITE   := site
 METHODS = local,fed_avg,fed_prox,ftfa,rtfa,ditto,pfedme,scaffold,fed_clup
 
 # Where the environment forbids compiled files, every start of Python compiles all it imports anew.
@@ -10,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test thorough bench lint format docs reproduce clean
+.PHONY: help demo test thorough bench lint format docs site reproduce clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +61,9 @@ docs: .venv/.test ## write the pages of docs/ that are generated from the code
 	$(BIN)/python -m apiece.reproduce.page > docs/ref-reproduction.md.new
 	mv docs/ref-reproduction.md.new docs/ref-reproduction.md
 
+site: .venv/.docs ## build the book from docs/ into site/, strictly; its notebooks are run
+	$(BIN)/python -m book --out "$(SITE)"
+
 reproduce: .venv/.test ## run the experiments of docs/ref-reproduction.md in full (hours; six need APIECE_DATA) and write it anew
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	for name in $$($(BIN)/apiece reproduce --list --json | $(BIN)/python -c \
@@ -72,7 +76,7 @@ reproduce: .venv/.test ## run the experiments of docs/ref-reproduction.md in ful
 	mv docs/ref-reproduction.md.new docs/ref-reproduction.md
 
 clean: ## remove .venv and caches (never runs/)
-	rm -rf .venv .jax_cache .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf .venv .jax_cache .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist site
 
 .venv/.test: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -82,6 +86,11 @@ clean: ## remove .venv and caches (never runs/)
 	@echo 'Installing into .venv: about a minute, once.'
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install -qq --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+.venv/.docs: .venv/.test
+	@echo 'Installing what the book is made with into .venv.'
+	@$(BIN)/pip install -qq --disable-pip-version-check -e '.[docs]'
 	@touch $@
 
 .venv/.bench: .venv/.test

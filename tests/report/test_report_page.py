@@ -232,7 +232,7 @@ def test_long_names_are_cut(tmp_path):
     assert "x" * 100 not in html
 
 
-@pytest.mark.exhaustive
+@pytest.mark.thorough
 def test_30000_clients_fit_into_eight_megabytes_and_the_rest_is_named(tmp_path):
     html = page(tmp_path, clients=30_000, methods=NINE, seeds=1, profile=True)
     assert len(html) < 8_000_000

@@ -9,6 +9,7 @@ from apiece.cli import data, deploy, runs, site, theory, use
 from apiece.cli.advise import advise
 from apiece.cli.reproduce import reproduce
 from apiece.cli.tune import tune
+from apiece.cli.watch import watch
 
 app = typer.Typer(
     help="Personalized federated learning: a model apiece.",
@@ -35,7 +36,7 @@ def _apiece(
     """Before every command: what holds for all of them."""
 
 
-for command in (advise, runs.compare, tune, runs.run, runs.resume, runs.report, use.predict, use.onboard, use.export,
+for command in (advise, runs.compare, tune, runs.run, runs.resume, watch, runs.report, use.predict, use.onboard, use.export,
                 runs.spec, runs.methods, runs.models, reproduce):  # fmt: skip
     app.command()(command)
 app.add_typer(data.app, name="data")

@@ -77,6 +77,10 @@ EngineName = Annotated[
 Schedule = Annotated[
     str | None, typer.Option(help="Step sizes over the rounds: constant, linear, exponential, cosine, or one's own.")
 ]
+Log = Annotated[
+    list[str] | None,
+    typer.Option("--log", help="Also tell a logger while it goes: tensorboard, mlflow (an extra each); repeatable."),
+]
 Stateless = Annotated[bool | None, typer.Option("--stateless", help="Clients forget everything between rounds.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds 0, 1, ... (default 3; run: 1).")]
 Tune = Annotated[int | None, typer.Option(help="Tuning trials per method, judged on validation (default 8; run: 1).")]

@@ -22,6 +22,7 @@ from apiece.cli.flags import (
     FeatureColumns,
     Hidden,
     LabelColumn,
+    Log,
     Metrics,
     MissingWords,
     ModelName,
@@ -91,6 +92,7 @@ def compare(
     decimal: Decimal = None,
     data_option: DataOptions = None,
     set: Settings = None,
+    log: Log = None,
     json: Json = False,
 ) -> None:
     """Compare methods on one federation, fairly, client by client. All are tuned alike, with several seeds."""
@@ -106,7 +108,7 @@ def compare(
             values["methods"] = choose_methods(values, listed(methods), BASELINES)
         elif not values.get("methods"):
             values["methods"] = {name: {} for name in USUAL}
-        _run(with_settings(values, set), out, "compare", json)
+        _run(with_settings(values, set), out, "compare", json, log or [], spec)
 
 
 def run(
@@ -141,6 +143,7 @@ def run(
     decimal: Decimal = None,
     data_option: DataOptions = None,
     set: Settings = None,
+    log: Log = None,
     json: Json = False,
 ) -> None:
     """Run one method, or what a spec lists. No baselines; untuned unless --tune or the spec says so."""
@@ -151,12 +154,13 @@ def run(
             values["methods"] = {method: table_of(values, "methods").get(method, {})}
         if not values.get("methods"):
             raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
-        _run(with_settings(values, set), out, "run", json)
+        _run(with_settings(values, set), out, "run", json, log or [], spec)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(help="Go on with a finished run, to so many rounds in all.")] = None,
+    log: Log = None,
     json: Json = False,
 ) -> None:
     """Go on with a run that was stopped, killed or too short. It ends with the numbers of an undisturbed run."""
@@ -170,7 +174,7 @@ def resume(
         ready()
         try:
             with progress() as watch:
-                found = experiment.resume(folder, watch, rounds=rounds)
+                found = experiment.resume(folder, watch, rounds=rounds, log=log or [])
         except MissingData:
             if rounds is not None or not experiment.RunFolder(folder).is_finished:
                 raise
@@ -243,16 +247,22 @@ def models(json: Json = False) -> None:
         show_result({"models": found}, json, show.options_table("model", found))
 
 
-def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:
+def _run(
+    values: dict[str, Any], folder: Path | None, command: str, as_json: bool, log: list[str], given: Path | None
+) -> None:
     from apiece import experiment
-    from apiece.files import find_free_path
+    from apiece.files import find_free_path, read_json, write_json
 
     spec = experiment.make_spec(values)
+    beside = None if given is None else given.parent / "advice.json"  # what `apiece advise` wrote, with the spec
+    advice = read_json(beside) if beside is not None and beside.is_file() else None
     ready()
     folder = folder or find_free_path(Path("runs") / command)
     with _resumable(folder):
         with progress() as watch:
-            found = experiment.run_spec(spec, folder, watch)
+            found = experiment.run_spec(spec, folder, watch, log=log)
+        if advice is not None:
+            write_json(experiment.RunFolder(folder).advice, advice)
         _finish(found, as_json)
 
 

@@ -17,7 +17,7 @@ from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.fits import check_memory
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve, Enough, Tick, spent, train, train_together
+from apiece.experiment.train import Curve, Enough, Look, Tick, spent, train, train_together
 from apiece.methods import CATALOG
 from apiece.methods.bind import bind
 from apiece.protocol import Method
@@ -204,6 +204,7 @@ class Bench:
         other: Arena | None = None,
         keep: Path | None = None,
         tick: Tick = lambda rounds: None,
+        look: Look = lambda engine, run, seen: None,
         costs: bool = True,
     ) -> tuple[Engine, RunState, Outcome]:
         """A setting trained and judged, on the bench's own place or on another deal of its rows."""
@@ -212,7 +213,7 @@ class Bench:
         if other is not None:
             assert isinstance(engine, Simulation)  # the others cannot be moved
             place, engine = other.judged_by(self._predict), engine.moved(other.x, other.y, other.offsets, other.splits)
-        run, curve, seconds = train(engine, place, hyper, seed, self.plan, keep=keep, tick=tick)
+        run, curve, seconds = train(engine, place, hyper, seed, self.plan, keep=keep, tick=tick, look=look)
         judged, arrays = judge(engine, place, run)
         cost = {**(spent(engine, run, curve) if costs else {}), "seconds": seconds}
         return engine, run, Outcome(judged, arrays, curve, cost)

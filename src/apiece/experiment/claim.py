@@ -46,6 +46,23 @@ def claim_folder(folder: Path) -> Iterator[None]:
                 path.unlink()
 
 
+def is_claimed(folder: Path) -> bool:
+    """Whether a process is at work in a folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with claim_folder(Path(place)):
+    ...         during = is_claimed(Path(place))
+    ...     during, is_claimed(Path(place))
+    (True, False)
+    """
+    try:
+        with (folder / CLAIM).open("rb+", buffering=0) as file:
+            return not lock_file(file)
+    except OSError:
+        return False
+
+
 def _open_claimed(path: Path) -> IO[bytes]:
     while True:
         try:

@@ -26,6 +26,8 @@ from apiece.experiment.constant import constants_beside
 from apiece.experiment.extend import TESTED, refuse_to_extend, reopen_run, seen_before
 from apiece.experiment.fits import LESS, out_of_memory
 from apiece.experiment.folder import RunFolder, read_record, write_record
+from apiece.experiment.live import Live
+from apiece.experiment.loggers import check_loggers, open_loggers
 from apiece.experiment.measure import Trials, fallen_note
 from apiece.experiment.product import write_product
 from apiece.experiment.profile import client_profile, verdict_rows
@@ -92,19 +94,24 @@ class Comparison:
         return found
 
 
-def run_spec(spec: Spec, out: Path, watch: Watch = lambda what, done, total: None) -> Comparison:
+def run_spec(
+    spec: Spec, out: Path, watch: Watch = lambda what, done, total: None, *, log: Sequence[str] = ()
+) -> Comparison:
     """Run a spec into a new folder. Everything that can be wrong with the spec is found before anything is written.
+
+    `log`: loggers that are told while it goes, "tensorboard" or "mlflow".
 
     >>> try: run_spec(make_spec({"data": {"source": "digit"}}), Path("never-made"))
     ... except UserError as error: print(str(error).rpartition("; ")[2], Path("never-made").exists())
     did you mean 'digits'? False
     """
+    check_loggers(log)
     place = check_spec(spec)
     with claim_new_folder(out):
-        return _begin(spec, place, out, watch)
+        return _begin(spec, place, out, watch, log)
 
 
-def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
+def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch, log: Sequence[str]) -> Comparison:
     resolved = written_spec(spec)
     path = Path(spec.data.source)
     if spec.data.source not in SOURCES and path.exists():  # so that the run can be continued from any folder
@@ -112,7 +119,7 @@ def _begin(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Compariso
     with _resumable_when_full(out):
         files.write_json(RunFolder(out).fingerprint, {**fingerprint(place), "code": code_hashes(spec)})
         files.write_toml(RunFolder(out).spec, resolved)
-        return _go(spec, place, out, watch)
+        return _go(spec, place, out, watch, log)
 
 
 @contextlib.contextmanager
@@ -132,17 +139,20 @@ def resume(
     *,
     rounds: int | None = None,
     given: Mapping[str, Any] | None = None,
+    log: Sequence[str] = (),
 ) -> Comparison:
     """Continue the run in a folder; a finished one is only read again. The numbers are those of an undisturbed run.
 
     `rounds`: go on with a finished run to so many rounds in all, with the settings that were chosen; the numbers are
     those of so many rounds at once, and the record says that the test was seen before.
     `given`: by name, what the run was given as objects that cannot be imported (a function of a notebook, a model).
+    `log`: as of `compare`.
 
     >>> try: resume("no-such-run")
     ... except UserError as error: print(error)
     'no-such-run' is not a run folder: it has no spec.toml
     """
+    check_loggers(log)
     out = Path(out)
     written, known = RunFolder(out).spec, RunFolder(out).fingerprint
     if RunFolder(out).asked.exists():
@@ -176,7 +186,7 @@ def resume(
     with claim_folder(out), _resumable_when_full(out):
         if rounds is not None:
             spec = make_spec(with_given(reopen_run(out, values, rounds), given or {}), str(written))
-        return _go(spec, place, out, watch)
+        return _go(spec, place, out, watch, log)
 
 
 def fingerprint(place: setup.Arena) -> dict[str, str]:
@@ -186,8 +196,18 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
     return {part: of(*arrays) for part, arrays in parts.items()} | {"ids": of(place.ids), "format": FORMAT}
 
 
-def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:
-    run, progress = RunFolder(out), Progress(spec, watch)
+def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch, log: Sequence[str] = ()) -> Comparison:
+    if RunFolder(out).is_finished:
+        return _walk(spec, place, out, Progress(spec, watch))
+    with contextlib.ExitStack() as told:
+        listeners = [told.enter_context(contextlib.closing(one)) for one in (Live(out), *open_loggers(log, out))]
+        found = _walk(spec, place, out, Progress(spec, watch, listeners))
+    RunFolder(out).live.unlink(missing_ok=True)
+    return found
+
+
+def _walk(spec: Spec, place: setup.Arena, out: Path, progress: Progress) -> Comparison:
+    run = RunFolder(out)
     steps = steps_of(spec, place, run)
     trials: Trials = {}
     tuning: dict[str, list[dict[str, Any]]] = {}
@@ -265,6 +285,7 @@ def compare(
     objective: Any = None,
     metrics: Mapping[str, Any] | None = None,
     watch: Watch = lambda what, done, total: None,
+    log: Sequence[str] = (),
     data_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
     rank: str | None = None,
@@ -288,6 +309,7 @@ def compare(
         rank: what methods are ranked by, gains are told in and, unless `choose` says otherwise, tuning chooses by:
             "accuracy", "error", "log_loss", "rmse", "auc", "f1", or a metric. choose: the last of these alone.
         standardize: whether examples are brought to unit scale for training; default: if they are far from it.
+        log: loggers that are told while it goes: "tensorboard", "mlflow" (an extra each).
         how: engine, cohort, probability, weights, stateless, schedule, evaluate_every, ...
 
     >>> import tempfile
@@ -311,10 +333,11 @@ def compare(
         "baselines": baselines,
         "data": {"standardize": standardize},
     }
+    check_loggers(log)
     if isinstance(data, Federation):
         place = check_spec(make_spec(given, "compare"), data)  # a mistake is found before anything is written
         with claim_new_folder(out):
             named: dict[str, Any] = {"source": str(data.save(RunFolder(out).federation))}
-            return _begin(make_spec({**given, "data": given["data"] | named}, "compare"), place, out, watch)
+            return _begin(make_spec({**given, "data": given["data"] | named}, "compare"), place, out, watch, log)
     named = {"source": str(data), "options": data_options or {}}
-    return run_spec(make_spec({**given, "data": given["data"] | named}), out, watch)
+    return run_spec(make_spec({**given, "data": given["data"] | named}), out, watch, log=log)

@@ -75,6 +75,11 @@ class RunFolder(NamedTuple):
         return self.path / "report.html"
 
     @property
+    def live(self) -> Path:
+        """How far it is, while it goes; gone when it is finished."""
+        return self.path / "live.json"
+
+    @property
     def federation(self) -> Path:
         """The federation that was given in memory, saved."""
         return self.path / "federation"

@@ -83,7 +83,7 @@ def _finished(
     if end.exists() and not keep.exists():
         end.replace(keep)
     progress.say(f"{name}: seed {seed}")
-    engine, state, outcome = bench.trial(options, seed, keep=keep, tick=progress.tick)
+    engine, state, outcome = bench.trial(options, seed, keep=keep, tick=progress.tick, look=progress.looker(name, seed))
     outcome.costs["peak_memory_mb"] = peak_memory_mb()
     outcome.note = checkpoint.save_models(models, engine, bench.place, state, plan.models_gb)
     outcome.arrays |= judge_newcomers(engine, bench.place, state, plan, outcome)

@@ -27,6 +27,7 @@ SAVING = 0.1  # of the time, at most, goes into checkpoints
 Tick = Callable[[int], None]  # called with the number of rounds just done
 Enough = Callable[[Curve], bool] | None  # of a curve so far: whether a run that is only tried is given up
 Report = Callable[[Any], dict[str, Any]] | None  # of a method: what it says of its server's state
+Look = Callable[[Engine, RunState, dict[str, Any]], None]  # called with a run on its way and what was just seen of it
 Watch = Callable[[str, int, int], None]  # called with what is going on, how much is done, and of how much
 
 
@@ -40,6 +41,7 @@ def train(
     keep: Path | None = None,
     begun: RunState | None = None,
     tick: Tick = lambda rounds: None,
+    look: Look = lambda engine, run, seen: None,
     enough: Enough = None,
 ) -> tuple[RunState, Curve, float]:
     """(the run after all rounds, its validation curve, seconds of training); from the checkpoint at `keep`, if any.
@@ -70,6 +72,7 @@ def train(
         seconds += time.monotonic() - began
         curve.append(_look(engine, run, place, watched, seconds, report))
         tick(run.round - before)
+        look(engine, run, curve[-1])
         if best is not None and best.look(run, curve):
             break
         if enough is not None and enough(curve):

@@ -7,12 +7,15 @@ from numpy.typing import NDArray
 
 from apiece.experiment.spec import BASELINES
 from apiece.experiment.tables import ClientMeans
+from apiece.report.embed import script_safe
 from apiece.report.look import look, mark, shortened, thinned
 from apiece.report.plots import plain
 from apiece.report.score import METRICS, Metric
 from apiece.report.story import Story
 
 MOST = 20_000  # clients in a page; of more, some, evenly in the order of their gains. All are in clients.parquet
+ROOM = 5_200_000  # bytes for them: with Bokeh's scripts, plots and tables a page stays below 8 MB
+SAMPLE = 400  # clients by which it is found how much room one takes
 SHARES = ("accuracy", "auc", "f1", "balanced_accuracy")  # their differences are told in points
 LESS = ("loss", "rmse", "error")  # less is better
 CELLS = 250_000  # label counts in a page
@@ -27,8 +30,17 @@ def client_data(story: Story) -> dict[str, Any] | None:
     order = [name for name in story.order if name in story.clients]
     if not order:
         return None
+    clients = len(story.clients[order[0]].ids)
+    most = min(MOST, clients)
+    if clients > SAMPLE:
+        few = _shown(story, order, SAMPLE)
+        most = min(most, ROOM * len(few) // len(script_safe(_data(story, order, few))))
+    return _data(story, order, _shown(story, order, most))
+
+
+def _data(story: Story, order: list[str], rows: NDArray) -> dict[str, Any]:
+    """All columns of some clients."""
     first = story.clients[order[0]]
-    rows = _shown(story, order)
     data: dict[str, Any] = {
         "all": len(first.ids),
         "ids": [shortened(first.ids[k], 60) for k in rows],
@@ -48,11 +60,11 @@ def client_data(story: Story) -> dict[str, Any] | None:
     return data | _profile(story, first.ids, rows) | _verdicts(story, order, first.ids, rows)
 
 
-def _shown(story: Story, order: list[str]) -> NDArray:
+def _shown(story: Story, order: list[str], most: int) -> NDArray:
     """Which clients are in the page: all, or some; who is proved to be hurt always is."""
     clients = story.clients[story.record.ranking.beside_local or order[0]]
     values = np.where(np.isfinite(clients.gain), clients.gain, np.nan_to_num(clients.score))
-    rows = np.sort(thinned(values, MOST))
+    rows = np.sort(thinned(values, most))
     named = {client for method in story.methods.values() if method.harm for client in method.harm.named}
     lost = [k for k, client in enumerate(clients.ids) if client in named] if len(rows) < len(clients.ids) else []
     return np.union1d(rows, np.array(lost, rows.dtype))

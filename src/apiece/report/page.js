@@ -14,7 +14,8 @@
   let rows = []; // the clients that the filter lets through, as places in the columns
   let source = null, drawn = []; // of the table, and of the pictures
   let data = {};
-  const DRAWN = 2000;
+  // Clients in a picture: a click paints them all again, for each method, and is to be answered at once.
+  const DRAWN = all ? Math.max(500, Math.min(2000, Math.floor(6000 / all.methods.length))) : 0;
   let busy = false;
 
   const value = (column, at) => (column === undefined || column[at] === null ? NaN : column[at]);

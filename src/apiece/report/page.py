@@ -10,6 +10,7 @@ from apiece.experiment.conclude import recommended
 from apiece.experiment.folder import RunFolder
 from apiece.files import replace_file
 from apiece.report import client_findings, tables
+from apiece.report.advised import advised
 from apiece.report.answer import answer
 from apiece.report.client_data import client_data
 from apiece.report.client_plots import client_plots
@@ -101,6 +102,7 @@ def render(story: Story) -> str:
         curve_of=[("loss", "loss")] + ([("score", story.of_task.label)] if story.errors else []),
         curve_against=[(name, AGAINST[name]) for name in _against(story)],
         curves=script_safe(_curves(story)),
+        advised=advised(story),
         advice=tables.facts(story.advice)[:200] if story.advice else [],
         federation=[(key.replace("_", " ").replace(".", ", "), value) for key, value in told],
         settings=tables.facts({key: value for key, value in record.spec.items() if key != "methods"}),
@@ -117,6 +119,8 @@ def render(story: Story) -> str:
 def _plots(story: Story, data: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, str]]:
     """(every plot by the element it stands in, who leaves its axes)."""
     panels = {"curves": curve_panel(story), "newcomers": newcomers_panel(story)}
+    before = advised(story)
+    panels |= {"advised": None if before is None else before.panel}
     panels |= {f"tuning-{at}": panel for at, panel in enumerate(tuning_panels(story))}
     there = {name: panel for name, panel in panels.items() if panel is not None}
     plots = {} if data is None else client_plots(data)

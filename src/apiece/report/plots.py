@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Plot, Range1d, Whisker
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Plot, Range1d, Whisker
 from bokeh.plotting import figure as new_figure
 
 from apiece.report.figure import Panel, lines_outside, scales, shown
@@ -52,12 +52,32 @@ def plain(values: Any) -> list[Any]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, np.float64).tolist()]
 
 
+def round_ticks(low: float, high: float) -> list[float]:
+    """Where a logarithmic axis is labelled: at 1, 2 and 5 times powers of ten, or at these powers; none: as Bokeh does.
+
+    >>> round_ticks(0.9, 40), round_ticks(0.01, 3000), round_ticks(34, 38)
+    ([1.0, 2.0, 5.0, 10.0, 20.0], [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0], [])
+    """
+    if not 1e-4 <= low < high <= 1e6:
+        return []
+    powers = range(-4, 7)
+    for steps in ((1, 2, 5), (1,)):
+        ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+        found = [tick for tick in ticks if low <= tick <= high]
+        if 2 < len(found) < 9:
+            return found
+    return []
+
+
 def panel_plot(name: str, panel: Panel, height: int = HEIGHT) -> Plot:
     """One panel of a checked figure. What draws a line has the tags "method" and its style; sources are NAME-PLACE."""
     (left, right), (low, high) = scales(panel)
     ends = {"x_range": Range1d(left, right), "y_range": Range1d(low, high)}
     plot = new_plot(name, panel.x_label, panel.y_label, log_x=panel.log_x, log_y=panel.log_y, **ends)
     plot.height = height
+    for axis, log, (start, end) in ((plot.xaxis[0], panel.log_x, (left, right)), (plot.yaxis[0], panel.log_y, (low, high))):
+        if log and (ticks := round_ticks(start, end)):
+            axis.ticker, axis.formatter = FixedTicker(ticks=ticks), NumeralTickFormatter(format="0,0.[0000]")
     drawn = []
     for at, li in enumerate(panel.lines):
         there, style = shown(li, panel), li.style or 0

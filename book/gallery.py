@@ -1,0 +1,227 @@
+"""docs/gallery: a page per natural federation, from real runs. `python -m book.gallery [NAME ...]` runs them anew.
+
+What a run left is kept as a small JSON file; the pages are written from these, and say by which commands.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FOLDER = Path(__file__).parents[1] / "docs" / "gallery"
+METHODS = "rtfa,ditto"  # local, fed_avg and ftfa join by themselves
+HOW = ("--rounds", "60", "--seeds", "3", "--tune", "4")
+
+
+class Federation(NamedTuple):
+    """A federation that nobody has cut: its clients are people, places or machines."""
+
+    title: str
+    about: str
+    source: str
+    options: tuple[str, ...] = ()
+    how: tuple[str, ...] = HOW
+
+
+FEDERATIONS = {
+    "sensors": Federation("Vehicles by sensor", "23 roadside sensors tell two types of vehicles apart; each has 7 to "
+                          "534 recordings of its own place (Duarte and Hu 2004).",
+                          "vehicle_by_sensor", ("-D", "standardize=true")),
+    "hospitals": Federation("Heart disease by hospital", "920 patients of four hospitals, with many missing values; "
+                            "with so few clients none is held out as new (UCI heart disease).", "heart_by_hospital"),
+    "schools": Federation("Exam scores by school", "15,362 pupils of 139 schools; a regression "
+                          "(Inner London Education Authority).", "school_by_school"),
+    "people": Federation("Activities by person", "30 people carry a phone; six activities from its sensors "
+                         "(Anguita et al. 2013).", "har_by_subject"),
+    "speakers": Federation("A spoken word by speaker", "60 people speak digits; seven is to be told from the rest "
+                           "(AudioMNIST).", "audiomnist_by_speaker", ("-D", "word=7", "--metric", "auc")),
+    "writers": Federation("Digits by writer", "539 people wrote digits, and 297 others are new clients "
+                          "(MNIST, by the hand that wrote them).", "mnist_by_writer", how=("--rounds", "40", *HOW[2:])),
+    "roles": Federation("The next letter by role", "Roles of Shakespeare's plays with 10,000 characters or more; a "
+                        "small recurrent network guesses the next letter.", "shakespeare_roles",
+                        ("-D", "min_characters=10000", "--model", "char_lstm", "-M", "width=16", "-M", "layers=1"),
+                        ("--rounds", "30", "--seeds", "2", "--tune", "2")),
+}  # fmt: skip
+
+
+def commands(name: str) -> tuple[list[str], list[str]]:
+    """What is typed to be advised, and to compare.
+
+    >>> " ".join(commands("schools")[0])
+    'apiece advise school_by_school --out runs/schools-advice'
+    """
+    one = FEDERATIONS[name]
+    advise = ["apiece", "advise", one.source, *one.options, "--out", f"runs/{name}-advice"]
+    compare = ["apiece", "compare", "--data", one.source, *one.options, "--methods", METHODS, *one.how]
+    return advise, [*compare, "--out", f"runs/{name}"]
+
+
+def run(name: str) -> dict[str, Any]:
+    """Be advised and compare, in a folder that is thrown away; what the page tells, and the picture of gains."""
+    from apiece.report import terminal, write_picture
+    from apiece.report.answer import answer
+    from apiece.report.story import read_story
+
+    with tempfile.TemporaryDirectory() as place:
+        advised, compared = (_said(command, Path(place)) for command in commands(name))
+        if isinstance(compared, str):
+            raise SystemExit(compared)
+        story = read_story(Path(place) / "runs" / name)
+        write_picture(Path(place) / "runs" / name, FOLDER / f"{name}.svg")
+        kept = ("answer", "tried", "metric", "reasons", "doubts", "cost")
+        return {
+            "clients": story.record.federation.clients,
+            "new_clients": story.record.federation.new_clients,
+            "task": story.record.federation.task,
+            "model": compared["model"],
+            "advice": advised if isinstance(advised, str) else {key: advised[key] for key in kept},
+            "found": {
+                "headline": answer(story).headline,
+                "because": answer(story).because,
+                "facts": [list(fact) for fact in answer(story).facts],
+                "table": _printed(terminal.comparison(story.record)),
+            },
+            "packages": story.record.environment.packages,
+        }
+
+
+def _said(command: list[str], place: Path) -> Any:
+    """What a command prints, as JSON; of one that refuses, why."""
+    done = subprocess.run([sys.executable, "-m", "apiece.cli", *command[1:], "--json"], cwd=place, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=7200)  # fmt: skip
+    if done.returncode:
+        return done.stderr[done.stderr.rfind("error: ") :].strip()
+    return json.loads(done.stdout)
+
+
+def _printed(shown: Any) -> list[str]:
+    """The lines of the table alone, as a terminal of 80 columns shows them."""
+    from rich.console import Console
+
+    console = Console(width=80, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
+    console.print(shown.renderables[0])
+    return [line.rstrip() for line in console.export_text().rstrip().splitlines()]
+
+
+def page(name: str, kept: dict[str, Any]) -> str:
+    """The page of a federation, in Markdown."""
+    one, found = FEDERATIONS[name], kept["found"]
+    first, second = (" ".join(map(shlex.quote, command)) for command in commands(name))
+    cost = dict(map(tuple, found["facts"]))["Cost"]
+    lines = [
+        f"# {one.title}",
+        "",
+        f"Generated from [{name}.json]({name}.json) by `python -m book.gallery --pages`; do not edit.",
+        "",
+        one.about,
+        f"{kept['clients']} clients train{_new(kept)}; the task is {kept['task']}, the model `{kept['model']}`.",
+        "",
+        "## What is advised",
+        "",
+        f"    {first}",
+        "",
+        *_advised(kept["advice"]),
+        "",
+        "## What a comparison shows",
+        "",
+        f"    {second}",
+        "",
+        "```text",
+        *found["table"],
+        "```",
+        "",
+        f"**{found['headline']}** {' '.join(found['because'])}",
+        "",
+        *(f"- {question}: {said}" for question, said in found["facts"] if question != "Cost"),
+        "",
+        f"![Each client's gain over training alone, by method]({name}.svg)",
+        "",
+        "## What it costs",
+        "",
+        *_asked(kept["advice"]),
+        f"Training what the comparison chose, once: {cost}",
+        "",
+        "Versions: " + ", ".join(f"{key} {value}" for key, value in kept["packages"].items()) + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _advised(advice: Any) -> list[str]:
+    if isinstance(advice, str):
+        return [f"> {advice}"]
+    points = "error, %" if advice["metric"] == "error" else "error, % of variance"
+    write = lambda ends: "" if ends is None else f"{ends['mean']:.1f} ({ends['low']:.1f} to {ends['high']:.1f})"
+    return [
+        f"> {' '.join(advice['answer'])}",
+        "",
+        f"| tried | held-out loss | expected {points} (90 %) |",
+        "| --- | --- | --- |",
+        *(f"| {row['name']} | {row['loss']:.4f} | {write(row['error'])} |" for row in advice["tried"]),
+        "",
+        *(f"- {reason}" for reason in advice["reasons"]),
+        "",
+        "In doubt:",
+        "",
+        *(f"- {doubt}" for doubt in advice["doubts"] or ["nothing was found to be."]),
+    ]
+
+
+def _asked(advice: Any) -> list[str]:
+    if isinstance(advice, str):
+        return []
+    cost = advice["cost"]
+    return [f"The advice: {cost['passes']:,.0f} passes over everybody's data in {cost['exchanges']} exchanges, "
+            f"{cost['seconds']:.0f} s on two cores that others used too."]  # fmt: skip
+
+
+def _new(kept: dict[str, Any]) -> str:
+    return f", {kept['new_clients']} are new" if kept["new_clients"] else ""
+
+
+def index(kept: dict[str, dict[str, Any]]) -> str:
+    """The first page of the gallery."""
+    lines = [
+        "# The gallery",
+        "",
+        "Generated by `python -m book.gallery --pages`; do not edit.",
+        "",
+        "What apiece advises, shows and costs on federations that nobody has cut: their clients are people, places and "
+        "machines. Every page names its two commands. `python -m book.gallery NAME` runs them anew and "
+        "writes the page; it needs the data (`APIECE_DATA`).",
+        "",
+        "| federation | clients | what is advised |",
+        "| --- | --- | --- |",
+        *(f"| [{FEDERATIONS[name].title}]({name}.md) | {one['clients']:,} | {_first(one['advice'])} |"
+          for name, one in kept.items()),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _first(advice: Any) -> str:
+    return "no advice: the model is not linear" if isinstance(advice, str) else advice["answer"][0]
+
+
+def pages() -> dict[Path, str]:
+    """Every page of the gallery, from the kept numbers."""
+    kept = {name: json.loads(path.read_text(encoding="utf-8")) for name in FEDERATIONS
+            if (path := FOLDER / f"{name}.json").exists()}  # fmt: skip
+    return {FOLDER / "README.md": index(kept), **{FOLDER / f"{name}.md": page(name, one) for name, one in kept.items()}}
+
+
+def main(asked: list[str]) -> None:
+    """Run what is asked for (all, if nothing is), then write the pages; `--pages` writes these alone."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in [] if asked == ["--pages"] else asked or FEDERATIONS:
+        if name not in FEDERATIONS:
+            raise SystemExit(f"there is no federation '{name}'; there are: {', '.join(FEDERATIONS)}")
+        print(f"== {name}", flush=True)
+        (FOLDER / f"{name}.json").write_text(json.dumps(run(name), indent=1) + "\n", encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
