@@ -16,7 +16,8 @@ import numpy as np
 from apiece import files
 from apiece.engines.contact import Build
 from apiece.engines.costs import Costs, visit_costs
-from apiece.engines.states import commit_rows, look_up_rows, row_parts
+from apiece.engines.row_store import RowStore
+from apiece.engines.states import commit_rows, look_up_rows, row_parts, store_of
 from apiece.errors import UserError, suggest
 from apiece.protocol import Batch, Message, Params, Personal, Question, Tree
 from apiece.wrap import guard_of, rejections
@@ -48,6 +49,7 @@ class RunState:
 
 # What a file holds of a run, by the kind of field. A fresh run of the same seed and options has the rest.
 PLAIN = tuple(field.name for field in dataclasses.fields(RunState) if field.type in (int, float))
+ROWS = ".rows"  # what the file of states beside a checkpoint is called, behind the checkpoint's own name
 TREES = ("server", "flight")  # whole; of `rows` those of known clients only
 
 
@@ -154,18 +156,27 @@ class Engine(abc.ABC):
         sizes = self.sizes[: self.population]
         return visit_costs(self.build, run.hyper, run.params, self.example, sizes, known)
 
-    def save(self, run: RunState, path: Path, about: dict[str, Any]) -> None:
-        """The run in one file, states of clients that have none left out, with a description."""
+    def save(self, run: RunState, path: Path, about: dict[str, Any], beside: bool = False) -> None:
+        """The run in one file, states of clients that have none left out, with a description.
+
+        `beside`: states that lie on disk need not be in it, but in another file of this name and `ROWS`, which the run
+        then goes on writing to. The file and that one are the checkpoint, and it costs what has changed.
+        """
         known = np.flatnonzero(run.known)
-        arrays = {"known": known}
+        arrays, store = {"known": known}, store_of(run.rows) if beside else None
         for name in TREES:
             arrays |= files.arrays_by_path(name, getattr(run, name))
+        about = {**about, "run": {name: getattr(run, name) for name in PLAIN}}
+        if store is not None:
+            store.keep_beside(path.with_name(path.name + ROWS))
+            files.write_arrays(path, arrays | {"places": store.at[known]}, {**about, "width": store.width})
+            store.protect()
+            return
         rows = {
             name: leaf for name, leaf in files.leaves_by_path("rows", run.rows).items() if len(leaf)
         }  # none kept: no rows
         like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
-        stands = {name: getattr(run, name) for name in PLAIN}
-        with files.write_rows(path, arrays | like, {**about, "run": stands}) as put:
+        with files.write_rows(path, arrays | like, about) as put:
             for name, array in arrays.items():
                 put(name, 0, array)
             for name, leaf in rows.items():
@@ -176,13 +187,32 @@ class Engine(abc.ABC):
         """(the run in a file, its description); `fresh` is a run of the same seed and options that has not begun."""
         with files.read_rows(path) as (get, names, about):
             known = get("known")
-            for name, leaf in files.leaves_by_path("rows", fresh.rows).items():
-                for some in row_parts(leaf, len(known)) if len(leaf) else ():
-                    commit_rows(leaf, known[some], get(name, some.start, some.stop))
+            if "places" in names:
+                self._restore_places(path, fresh.rows, known, get("places"), about.pop("width"))
+            else:
+                for name, leaf in files.leaves_by_path("rows", fresh.rows).items():
+                    for some in row_parts(leaf, len(known)) if len(leaf) else ():
+                        commit_rows(leaf, known[some], get(name, some.start, some.stop))
             fresh.known[known] = True
             arrays = {name: get(name) for name in names if not name.startswith("rows")}
         trees = {name: self.take_in(files.rebuild_tree(name, getattr(fresh, name), arrays)) for name in TREES}
         return dataclasses.replace(fresh, **trees, **about.pop("run")), about
+
+    def _restore_places(self, path: Path, rows: Tree, known: np.ndarray, places: np.ndarray, width: int) -> None:
+        """States that lie beside a checkpoint: used from there or, if these are to be in memory, copied."""
+        beside, mine = path.with_name(path.name + ROWS), store_of(rows)
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+        store = mine or RowStore(shapes, len(jax.tree.leaves(rows)[0]), beside.parent)
+        store.reopen(beside, known, places, width)
+        for leaf, source in zip(jax.tree.leaves(rows), jax.tree.leaves(store.leaves), strict=True) if not mine else ():
+            for some in row_parts(leaf, len(known)):
+                commit_rows(leaf, known[some], source[known[some]])
+
+
+def forget_checkpoint(path: Path) -> None:
+    """Remove a file that `Engine.save` wrote, and what lies beside it."""
+    path.unlink(missing_ok=True)  # first: without it the other means nothing
+    path.with_name(path.name + ROWS).unlink(missing_ok=True)
 
 
 def given_weights(weights: Any, population: int) -> np.ndarray | None:

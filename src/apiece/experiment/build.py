@@ -270,6 +270,7 @@ def engine_of(
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     build, hyper = method_of(place, method, options, train)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
+    how |= dict(states=train.states)
     how["held_out"] = place.splits
     here = (build, place.x, place.y, place.offsets)
     if train.arrivals is not None:

@@ -76,7 +76,7 @@ def train(
             break
         due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
         if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
-            engine.save(run, keep, {"curve": curve, "seconds": seconds})
+            engine.save(run, keep, {"curve": curve, "seconds": seconds}, beside=True)
             saved = time.monotonic()
             saving = saved - began
     if run.round < plan.rounds:

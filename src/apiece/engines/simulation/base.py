@@ -4,11 +4,9 @@ Only the rows of the clients that a compiled block touches are on the device; ev
 disk (`states`). So a round's cost depends on the cohort, not on the population.
 """
 
-import abc
 import copy
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,44 +16,37 @@ from apiece import tree
 from apiece.client.draw import FULL_CHUNK
 from apiece.engines.contact import (
     Build,
-    Visit,
-    is_finite,
-    key_of,
     keys,
-    model_in_use,
     model_shapes,
     remembered,
-    settle,
-    visit,
 )
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.fallback import mend_model, mend_models
 from apiece.engines.simulation.answer import MORE, SMALL, answer_all, asked_at_once
-from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
+from apiece.engines.simulation.division import mesh_of, on_devices, on_host
+from apiece.engines.simulation.programs import Programs, Stage
 from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
-from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
+from apiece.engines.states import (
+    PLACES,
+    blank_rows,
+    bytes_of_a_row,
+    commit_rows,
+    commit_states,
+    how_many,
+    lend_rows,
+    lend_states,
+    look_up_states,
+)
 from apiece.errors import UserError
-from apiece.protocol import Data, Message, Method, Params, Personal, Question, Tree
+from apiece.protocol import Data, Message, Params, Personal, Question, Tree
 
 GROUP = 64  # clients whose models are made by one call, if these are not large
 MODES = ("auto", "sequential", "vmap")
 
 
-class Stage(NamedTuple):
-    """What every client of a round is given."""
-
-    server: Tree
-    params: Params
-    stream: Any
-    hyper: dict[str, Any]
-    round: Any
-    x: Tree
-    y: Tree
-
-
-class Simulation(Engine):
+class Simulation(Programs, Engine):
     """A federation's training split and a method on it; how a run goes on is an engine's own.
 
     Args:
@@ -65,6 +56,7 @@ class Simulation(Engine):
         held_out: other parts of the data by name, likewise (x, y, offsets), to judge models on.
         weights: "examples", "uniform" or a number a client, how much a reply counts.
         stateless: clients forget everything between rounds.
+        states: where everybody's states lie: in "memory", on "disk", or "auto", by their size.
         mode: "sequential", "vmap" or "auto" (by the platform). devices: default all.
     """
 
@@ -79,10 +71,12 @@ class Simulation(Engine):
         population: int | None = None,
         weights: str | Sequence[float] = "examples",
         stateless: bool = False,
+        states: str = "auto",
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
         check_word("mode", mode, MODES)
+        check_word("states", states, PLACES)
         self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)
@@ -92,7 +86,7 @@ class Simulation(Engine):
             isinstance(weights, str) and weights == "uniform",
             given_weights(weights, self.population),
         )
-        self.stateless = stateless
+        self.stateless, self.states = stateless, states
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.memories = 0 if stateless else self.population
         self._mixed: tuple[bytes, Simulation] | None = None
@@ -115,11 +109,6 @@ class Simulation(Engine):
     def example(self) -> tuple[Tree, Tree]:  # type: ignore[override]
         """The flat arrays, for shapes."""
         return self.train.x, self.train.y
-
-    @property
-    @abc.abstractmethod
-    def all_count(self) -> bool:
-        """Whether the reply of everybody who works is sure to reach the server in time."""
 
     def examples(self, x: Tree, y: Tree, offsets: np.ndarray) -> Examples:
         """A split laid out on this engine's devices."""
@@ -160,7 +149,7 @@ class Simulation(Engine):
         streams, hyper = keys(seed), dict(hyper or {})
         params = on_devices(init(streams.model), self.mesh)
         server = on_devices(self._open(hyper, params, streams.server), self.mesh)
-        rows = blank_rows(self._state_shapes(hyper, params, server), self.memories)
+        rows = blank_rows(self._state_shapes(hyper, params, server), self.memories, self.states)
         return RunState(seed, hyper, 0, params, server, rows, np.zeros(self.population, bool))
 
     def take_in(self, values: Tree) -> Tree:
@@ -291,14 +280,12 @@ class Simulation(Engine):
 
     def lend(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
         """(rows, known) of the clients that a block touches, for the device."""
-        return jax.tree.map(lambda leaf: lend_rows(leaf, touched, count), run.rows), lend_rows(
-            run.known, touched, count
-        )
+        return lend_states(run.rows, touched, count), lend_rows(run.known, touched, count)
 
     def commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
         """What the block made of them, back among everybody's."""
         if not self.stateless:
-            jax.tree.map(lambda leaf, new: commit_rows(leaf, touched, new), run.rows, rows)
+            commit_states(run.rows, touched, rows)
             commit_rows(run.known, touched, known)
 
     def _group(self, run: RunState, group: int | None) -> int:
@@ -342,74 +329,5 @@ class Simulation(Engine):
             known[inside] = run.known[who[inside]]
             sizes = np.minimum(self.train.sizes[who], self.train.capacity if most is None else most)
             place = dict(ids=who, starts=self.train.starts[who], sizes=sizes, known=known)
-            rows = jax.tree.map(lambda leaf: look_up_rows(leaf, who, inside, group), run.rows)  # noqa: B023 (used at once)
+            rows = look_up_states(run.rows, who, inside, group)
             yield self._personal(rows, padded(place, group), self._stage(run), self.visits(run)), who
-
-    # The compiled programs.
-
-    def _open_server(self, hyper: dict[str, Any], params: Params, stream: Any) -> Tree:
-        return self.build(hyper, 0).init(params, stream)
-
-    def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> Visit:
-        """The visits of this device's clients; those not `present` are not run."""
-        method = self.build(stage.hyper, stage.round)
-
-        def one(c: dict) -> Visit:
-            old = tree.take(rows, c["slots"])
-            work = visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
-            if method.merge_counted is None and jax.tree.leaves(work.reply):  # else nobody refuses, or the method does
-                work = work._replace(sound=is_finite(work.reply))
-            if not self.commits_at_once(method):
-                return work
-            # That a reply is no number follows from itself: settled here, one state leaves the client and not two.
-            settles = not self.stateless and jax.tree.leaves(work.sound)
-            after = settle(method, work.sound, True, old, work)[0] if settles else work.after
-            return work._replace(after=after, kept=())
-
-        return each(one, who, who["present"], self.sequential)
-
-    def commits_at_once(self, method: Method) -> bool:
-        """Whether every reply counts, so that states can be committed at once."""
-        return self.stateless or (self.all_count and method.merge_counted is None)
-
-    def _remembered(
-        self, method: Method, rows: Tree, known: Any, slots: Any, work: Visit, counted: Any
-    ) -> tuple[Tree, Any]:
-        """Rows and known after these clients' visits; the last row, for those who are absent, stays unknown."""
-        if self.stateless:
-            return rows, known
-        after, knows = work.after, jnp.ones(len(slots), bool)
-        if method.keep is None and jax.tree.leaves(work.sound):
-            knows = work.sound | known[slots]
-        if not self.commits_at_once(method):
-            one = functools.partial(settle, method)
-            after, knows = jax.vmap(one)(counted, known[slots], tree.take(rows, slots), work)
-        return tree.put(rows, slots, after), known.at[slots].set(knows).at[-1].set(False)
-
-    def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Personal:
-        def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Personal:
-            method = self.build(stage.hyper, stage.round)
-
-            def one(c: tuple) -> Personal:
-                who, row = c
-                contact = self._contact(method, stage, who)
-                return model_in_use(method, stage.params, who["known"], row, *contact, visits)
-
-            return each(one, (who, rows), who["sizes"] > 0, self.sequential)
-
-        return divided(work, self.mesh, rows=2, whole=2)(who, rows, stage, visits)
-
-    def _newcomers_model(self, nothing: Tree, stage: Stage, visits: Any) -> Personal:
-        """The model of somebody behind everybody, whose examples are the stage's."""
-        method, size = self.build(stage.hyper, stage.round), len(stage.y)
-        key = key_of(stage.stream, stage.round, self.population)
-        message, data = method.message(stage.server, self.population), Data(stage.x, stage.y, 0, size, size)
-        return model_in_use(method, stage.params, False, nothing, message, data, key, visits)
-
-    def _contact(self, method: Method, stage: Stage, c: dict) -> tuple[Tree, Data, Any]:
-        """What a client sees: its message, its data, its key."""
-        data = Data(stage.x, stage.y, c["starts"], c["sizes"], self.train.capacity)
-        key = key_of(stage.stream, stage.round, c["ids"])
-        if "wave" in c:  # who starts again from the same version of the server must not repeat its draws
-            key = jnp.where(c["wave"] > 0, jax.random.fold_in(key, c["wave"]), key)
-        return method.message(stage.server, c["ids"]), data, key
