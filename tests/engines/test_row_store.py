@@ -44,7 +44,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(STEPS)
 def test_after_any_kill_all_states_are_those_of_the_last_checkpoint(steps):
     with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +152,7 @@ def test_a_disk_that_fills_up_ends_the_run_in_words(tmp_path):
 def test_a_states_file_that_is_gone_short_or_of_another_model_is_refused(tmp_path):
     store = RowStore(SHAPES, 6, tmp_path)
     given = np.array([1]), np.array([3])
-    with pytest.raises(UserError, match="cannot be opened .* Put it back"):
+    with pytest.raises(UserError, match=r"cannot be opened .* Put it back"):
         store.reopen(tmp_path / "gone.rows", *given, store.width)
     (tmp_path / "short.rows").write_bytes(b"0" * store.width)
     with pytest.raises(UserError, match="shorter than the checkpoint beside it says"):

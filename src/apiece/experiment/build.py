@@ -21,6 +21,7 @@ from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
 from apiece.engines.simulation.division import mesh_of, on_devices
+from apiece.engines.simulation.lending import stay_on_host
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
@@ -226,8 +227,9 @@ def arena(
     def joined(part: str) -> tuple[jax.Array, jax.Array, np.ndarray]:
         splits = [getattr(side, part) for side in sides]
         sizes = np.concatenate([split.sizes for split in splits])
-        # Laid out once: the engines of all methods share these arrays.
-        x, y = (on_devices(_concatenated([getattr(s, name) for s in splits]), mesh) for name in ("x", "y"))
+        x, y = (_concatenated([getattr(s, name) for s in splits]) for name in ("x", "y"))
+        if not stay_on_host((x, y)):  # laid out once: the engines of all methods share these arrays
+            x, y = on_devices((x, y), mesh)
         return x, y, np.concatenate([[0], np.cumsum(sizes)])
 
     if judge is None:

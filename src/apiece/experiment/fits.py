@@ -85,9 +85,9 @@ def check_disk(name: str, method: Method, place: Arena, train: TrainSpec) -> Non
     needed, free = visited * state, shutil.disk_usage(disk()).free
     if needed > free:
         raise UserError(f"method '{name}' keeps {_gb(state)} of each client on disk, and {train.rounds} rounds visit "
-                        f"{visited:,} clients: {_gb(needed)}, and {disk()} has {_gb(free)} free. Make room there, or name "
-                        "a folder on a larger disk in the environment variable TMPDIR; or take a smaller model, or clients "
-                        "that forget (train.stateless)")  # fmt: skip
+                        f"{visited:,} clients: {_gb(needed)}, and {disk()} has {_gb(free)} free. Make room there, or "
+                        "name a folder on a larger disk in the environment variable TMPDIR; or take a smaller model, "
+                        "or clients that forget (train.stateless)")  # fmt: skip
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -5,6 +5,7 @@ disk (`states`). So a round's cost depends on the cohort, not on the population.
 """
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_
 from apiece.engines.fallback import mend_model, mend_models
 from apiece.engines.simulation.answer import MORE, SMALL, answer_all, asked_at_once
 from apiece.engines.simulation.division import mesh_of, on_devices, on_host
+from apiece.engines.simulation.lending import KEPT, lend_examples, stay_on_host
 from apiece.engines.simulation.programs import Programs, Stage
 from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
@@ -57,6 +59,8 @@ class Simulation(Programs, Engine):
         weights: "examples", "uniform" or a number a client, how much a reply counts.
         stateless: clients forget everything between rounds.
         states: where everybody's states lie: in "memory", on "disk", or "auto", by their size.
+        examples: where everybody's lie: on the "devices", on the "host" (or on its disk, if they are mapped), or
+            "auto", by their size.
         mode: "sequential", "vmap" or "auto" (by the platform). devices: default all.
     """
 
@@ -72,11 +76,14 @@ class Simulation(Programs, Engine):
         weights: str | Sequence[float] = "examples",
         stateless: bool = False,
         states: str = "auto",
+        examples: str = "auto",
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
         check_word("mode", mode, MODES)
         check_word("states", states, PLACES)
+        check_word("examples", examples, KEPT)
+        self.kept = examples
         self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)
@@ -111,9 +118,16 @@ class Simulation(Programs, Engine):
         return self.train.x, self.train.y
 
     def examples(self, x: Tree, y: Tree, offsets: np.ndarray) -> Examples:
-        """A split laid out on this engine's devices."""
-        starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
+        """A split laid out on this engine's devices, or left where it is, if its rows are lent."""
+        lent = stay_on_host((x, y), self.kept)
+        starts, sizes = np.asarray(offsets[:-1], np.int64 if lent else np.int32), np.diff(offsets).astype(np.int32)
+        if lent:
+            return Examples(x, y, starts, sizes, lent)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
+
+    def rows_of(self, split: Examples, who: np.ndarray) -> tuple[Tree, Tree, np.ndarray]:
+        """(x, y, starts) that a program needs to work with these clients: everybody's, or theirs alone."""
+        return lend_examples(split, who) if split.lent else (split.x, split.y, split.starts[who])
 
     def moved(self, x: Tree, y: Tree, offsets: np.ndarray, held_out: Mapping[str, tuple] | None = None) -> "Simulation":
         """This engine on other data, whose training part has the same shapes: what was compiled serves again."""
@@ -169,8 +183,9 @@ class Simulation(Programs, Engine):
         parts = []
         for first in range(0, len(who), group):
             some = np.asarray(who[first : first + group], np.int32)
-            place = padded(dict(ids=some, starts=split.starts[some], sizes=split.sizes[some]), group)
-            found = answer_all(place, message, split.x, split.y, capacity=split.capacity, **how)
+            x, y, starts = self.rows_of(split, some)
+            place = padded(dict(ids=some, starts=starts, sizes=split.sizes[some]), group)
+            found = answer_all(place, message, x, y, capacity=split.capacity, **how)
             found = jax.tree.map(lambda leaf: on_host(leaf)[: len(some)], found)  # noqa: B023 (used at once)
             parts.append(found if question.stacked else jax.tree.map(lambda leaf: leaf.sum(axis=0), found))
         if question.stacked:
@@ -229,18 +244,19 @@ class Simulation(Programs, Engine):
         self, models: Personal, who: np.ndarray, split: Examples, outcomes: Outcomes, group: int
     ) -> tuple[np.ndarray, ...]:
         """What `outcomes` gives for the examples of these clients, end to end."""
-        start, size = padded((split.starts[who], split.sizes[who]), group)
+        x, y, starts = self.rows_of(split, who)
+        start, size = padded((starts, split.sizes[who]), group)
         chunk = split.chunk if self.sequential else min(split.capacity, FULL_CHUNK)
         how: dict[str, Any] = dict(outcomes=outcomes, capacity=split.capacity, chunk=chunk)
         how |= dict(mesh=self.mesh, sequential=self.sequential)
-        scores = score_models(models, split.x, split.y, start, size, **how)
+        scores = score_models(models, x, y, start, size, **how)
         inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
         return tuple(on_host(score)[: len(who)][inside] for score in scores)
 
     def _data_of(self, i: int) -> Data:
         """A client's training data, where everybody's is."""
-        train = self.train
-        return Data(train.x, train.y, train.starts[i], train.sizes[i], train.capacity)
+        x, y, starts = self.rows_of(self.train, np.array([i]))
+        return Data(x, y, starts[0], self.train.sizes[i], self.train.capacity)
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
@@ -255,6 +271,11 @@ class Simulation(Programs, Engine):
         if self._mixed is None or self._mixed[0] != whose:
             offsets = np.concatenate([[0], np.cumsum(self.train.sizes)])
             order = mixed(offsets, ids)
+            if self.train.lent:
+                other = self._elsewhere()
+                other.train = dataclasses.replace(self.train, order=order)
+                self._mixed = (whose, other)
+                return other
             take = lambda leaf: leaf[order]
             other = self.moved(jax.tree.map(take, self.train.x), jax.tree.map(take, self.train.y), offsets)
             self._mixed = (whose, other)
@@ -305,12 +326,13 @@ class Simulation(Programs, Engine):
     def _state_shapes(self, hyper: dict[str, float], params: Params, server: Tree) -> Tree:
         """The shapes of one client's state."""
 
-        def state() -> Tree:
+        def state(x: Tree, y: Tree) -> Tree:
             method = self.build(hyper, 0)
-            data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
+            data = Data(x, y, np.int32(0), np.int32(1), self.train.capacity)
             return remembered(method, params, method.message(server, 0), data, jax.random.key(0))
 
-        return self._shapes("state", lambda: jax.eval_shape(state))
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.example)
+        return self._shapes("state", lambda: jax.eval_shape(state, *shapes))
 
     def _shapes(self, what: str, trace: Callable[[], Tree]) -> Tree:
         if what not in self._known_shapes:
@@ -328,6 +350,8 @@ class Simulation(Programs, Engine):
             inside = who < self.memories
             known[inside] = run.known[who[inside]]
             sizes = np.minimum(self.train.sizes[who], self.train.capacity if most is None else most)
-            place = dict(ids=who, starts=self.train.starts[who], sizes=sizes, known=known)
+            x, y, starts = self.rows_of(self.train, who)
+            place = dict(ids=who, starts=starts, sizes=sizes, known=known)
             rows = look_up_states(run.rows, who, inside, group)
-            yield self._personal(rows, padded(place, group), self._stage(run), self.visits(run)), who
+            stage = self._stage(run)._replace(x=x, y=y)
+            yield self._personal(rows, padded(place, group), stage, self.visits(run)), who

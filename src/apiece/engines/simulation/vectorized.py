@@ -105,7 +105,8 @@ class Vectorized(Simulation):
     def _advance_block(self, run: RunState, rounds: int, block: int) -> RunState:
         plan, touched, took = self.plan_block(run.seed, run.round, rounds, block)
         rows, known = self.lend(run, touched, self.working_rows(block))
-        server, rows, known, refused = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
+        stage, plan = self._lent(run, plan)
+        server, rows, known, refused = self._block(run.server, rows, known, stage, keys(run.seed), plan)
         self.commit(run, touched, rows, known)
         lost, clock = run.refused + int(on_host(refused)), run.clock + took
         return dataclasses.replace(run, server=server, round=run.round + rounds, clock=clock, refused=lost)
@@ -119,7 +120,8 @@ class Vectorized(Simulation):
         rows = store.fetch(touched, length + 1).result()
         while run.round < last:
             known = lend_rows(run.known, touched, length)
-            made = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
+            stage, plan = self._lent(run, plan)
+            made = self._block(run.server, rows, known, stage, keys(run.seed), plan)
             after, before, lasted = min(run.round + block, last), touched, took
             if after < last:  # the program runs; it is asked for what it gives only below
                 plan, touched, took = self.plan_block(run.seed, after, min(block, last - after), block)
@@ -134,6 +136,17 @@ class Vectorized(Simulation):
             lost = run.refused + int(on_host(refused))
             run = dataclasses.replace(run, server=server, round=after, clock=run.clock + lasted, refused=lost)
         return run
+
+    def _lent(self, run: RunState, plan: dict) -> tuple[Stage, dict]:
+        """The stage and the plan of a block with the examples that it needs."""
+        stage = self._stage(run)
+        if not self.train.lent:
+            return stage, plan
+        present = plan["present"]
+        x, y, starts = self.rows_of(self.train, plan["ids"][present])
+        begin = np.zeros(present.shape, np.int32)
+        begin[present] = starts
+        return stage._replace(x=x, y=y), {**plan, "starts": begin}
 
     def plan_block(self, seed: int, first: int, rounds: int, block: int) -> tuple[dict, np.ndarray, float]:
         """What a program needs to know of so many rounds, whose states they touch, and how long they take."""
