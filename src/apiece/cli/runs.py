@@ -45,6 +45,7 @@ from apiece.cli.flags import (
     values_of,
     with_settings,
 )
+from apiece.cli.hosts import HostNames, ProcessNumber, is_first, joined
 from apiece.cli.terminal import Json, err, plain_errors, progress, ready, show_result
 from apiece.cli.tune import join_folder
 from apiece.errors import UserError
@@ -133,6 +134,8 @@ def run(
     decimal: Decimal = None,
     data_option: DataOptions = None,
     set: Settings = None,
+    hosts: HostNames = None,
+    process: ProcessNumber = None,
     json: Json = False,
 ) -> None:
     """Run one method (or what a spec lists) without baselines; untuned unless --tune or the spec says so."""
@@ -143,12 +146,14 @@ def run(
             values["methods"] = {method: table_of(values, "methods").get(method, {})}
         if not values.get("methods"):
             raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
-        _run(with_settings(values, set), out, "run", json)
+        _run(with_settings(values, set), out, "run", json, hosts, process)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(help="Go on with a finished run, to so many rounds in all.")] = None,
+    hosts: HostNames = None,
+    process: ProcessNumber = None,
     json: Json = False,
 ) -> None:
     """Continue a run that was stopped or killed, or was too short; it ends with the numbers of an undisturbed run."""
@@ -160,15 +165,19 @@ def resume(
         if is_tuning(folder) and rounds is None:
             return join_folder(folder, json)
         ready()
+        written = experiment.RunFolder(folder).spec
+        text = written.read_text("utf-8") if written.is_file() else ""
         try:
-            with progress() as watch:
-                found = experiment.resume(folder, watch, rounds=rounds)
+            with joined(hosts, process, f"{text}\n{rounds}", folder, resumed=True) as own, _watched() as watch:
+                found = experiment.resume(own, watch, rounds=rounds)
+                first = is_first()
         except MissingData:
             if rounds is not None or not experiment.RunFolder(folder).is_finished:
                 raise
             _show(folder, experiment.read_record(folder), json)  # all that is left to do, and it needs no data
         else:
-            _finish(found, json)
+            if first:
+                _finish(found, json)
 
 
 def report(
@@ -235,17 +244,36 @@ def models(json: Json = False) -> None:
         show_result({"models": found}, json, show.options_table("model", found))
 
 
-def _run(values: dict[str, Any], folder: Path | None, command: str, as_json: bool) -> None:
+def _run(
+    values: dict[str, Any],
+    folder: Path | None,
+    command: str,
+    as_json: bool,
+    hosts: str | None = None,
+    process: int | None = None,
+) -> None:
     from apiece import experiment
-    from apiece.files import find_free_path
+    from apiece.files import as_toml, find_free_path
 
     spec = experiment.make_spec(values)
     ready()
-    folder = folder or find_free_path(Path("runs") / command)
-    with _resumable(folder):
+    text = as_toml(spec.model_dump(mode="json")) if hosts is not None else ""
+    folder = folder if folder is not None or hosts is not None else find_free_path(Path("runs") / command)
+    with joined(hosts, process, text, folder, resumed=False) as own, _resumable(own):
+        with _watched() as watch:
+            found = experiment.run_spec(spec, own, watch)
+        if is_first():
+            _finish(found, as_json)
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[Any]:
+    """A progress bar, of the first process alone."""
+    if is_first():
         with progress() as watch:
-            found = experiment.run_spec(spec, folder, watch)
-        _finish(found, as_json)
+            yield watch
+    else:
+        yield lambda what, done, total: None
 
 
 def _show(folder: Path, record: Any, as_json: bool) -> None:

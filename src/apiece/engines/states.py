@@ -133,6 +133,20 @@ def commit_states(rows: Tree, touched: np.ndarray, new: Tree) -> None:
         jax.tree.map(lambda leaf, mine: commit_rows(leaf, touched, mine), rows, new)
 
 
+def restore_places(path: Path, rows: Tree, who: np.ndarray, places: np.ndarray, width: int, mine: np.ndarray) -> None:
+    """States that lie beside a checkpoint: used from there, or copied where these are in memory or not all `mine`."""
+    store = store_of(rows)
+    if store is not None and mine.any() and mine.all() and (store.at < 0).all():
+        return store.reopen(path, who, places, width)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+    other = RowStore(shapes, len(jax.tree.leaves(rows)[0]), path.parent)
+    other.reopen(path, who, places, width)
+    own = who[mine]
+    for leaf, source in zip(jax.tree.leaves(rows), jax.tree.leaves(other.leaves), strict=True):
+        for some in row_parts(leaf, len(own)):
+            commit_rows(leaf, own[some], source[own[some]])
+
+
 def disk() -> str:
     """A folder for large files that are soon gone: TMPDIR, or /var/tmp, since /tmp is often memory."""
     chosen = os.environ.get("TMPDIR") or "/var/tmp"

@@ -11,6 +11,7 @@ import numpy as np
 
 from apiece.engines.engine import Engine, RunState
 from apiece.engines.simulation.base import Simulation
+from apiece.engines.simulation.crew import crew_here
 from apiece.engines.simulation.together import runs_at_once
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import Arena, engine_of
@@ -103,7 +104,7 @@ class Bench:
         shape = lambda leaf: (np.shape(leaf), leaf.dtype)
         shapes = [*map(shape, jax.tree.leaves((place.x, place.y))), int(sizes.max(initial=1)), len(sizes)]
         exact = jax.dtypes.canonicalize_dtype(np.float64)  # whether programs compute in float64
-        kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact), programs)
+        kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact, id(crew_here())), programs)
         return kept.moved(place.x, place.y, place.offsets, place.splits)
 
     def looks(

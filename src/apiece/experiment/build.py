@@ -20,7 +20,9 @@ from apiece.engines.contact import Build
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
+from apiece.engines.simulation.crew import crew_here
 from apiece.engines.simulation.division import mesh_of, on_devices
+from apiece.engines.simulation.hosted import Hosted
 from apiece.engines.simulation.lending import stay_on_host
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
@@ -274,7 +276,10 @@ def engine_of(
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
     how |= dict(states=train.states)
     how["held_out"] = place.splits
-    here = (build, place.x, place.y, place.offsets)
+    here, crew = (build, place.x, place.y, place.offsets), crew_here()
+    if crew is not None and (train.arrivals is not None or train.engine == "remote"):
+        raise UserError("several machines run rounds by the engine 'vectorized'; leave --hosts out, or arrivals and "
+                        "the engine 'remote'")  # fmt: skip
     if train.arrivals is not None:
         # Steps beyond the next look would be computed for nothing.
         how["block"] = min(train.look_every, BLOCK)
@@ -284,6 +289,8 @@ def engine_of(
     how |= dict(participation=participation_of(train), faults=faults)
     if train.engine == "remote":
         return Remote(*here, **how), hyper
+    if crew is not None:
+        return Hosted(*here, crew=crew, **how), hyper
     # Not by the number of rounds: engines of runs that differ in that alone are the same.
     return Vectorized(*here, block=train.evaluate_every or 10, **how), hyper
 

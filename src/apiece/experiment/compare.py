@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import html
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from apiece import files
 from apiece.data import SOURCES, Federation
 from apiece.engines.contact import model_shapes
+from apiece.engines.simulation.crew import crew_here
 from apiece.errors import UserError
 from apiece.evaluate.hurt import Hurt
 from apiece.experiment import build as setup
@@ -192,7 +194,13 @@ def fingerprint(place: setup.Arena) -> dict[str, str]:
         return found.hexdigest()[:32]
 
     parts = {"train": (place.x, place.y, place.offsets), **place.splits}
-    return {part: of(*arrays) for part, arrays in parts.items()} | {"ids": of(place.ids), "format": FORMAT}
+    crew = crew_here()
+    if crew is not None and crew.process:  # the first has read all rows once; the others read their own alone
+        return json.loads(crew.gather("fingerprint", b"")[0])
+    found = {part: of(*arrays) for part, arrays in parts.items()} | {"ids": of(place.ids), "format": FORMAT}
+    if crew is not None:
+        crew.gather("fingerprint", json.dumps(found).encode())
+    return found
 
 
 def _go(spec: Spec, place: setup.Arena, out: Path, watch: Watch) -> Comparison:

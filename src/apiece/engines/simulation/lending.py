@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from apiece.engines.simulation.crew import crew_here
 from apiece.engines.simulation.score import Examples
 from apiece.machine import memory
 from apiece.protocol import Tree
@@ -26,9 +27,11 @@ def stay_on_host(examples: Tree, where: str = "auto") -> bool:
     """
     if where != "auto":
         return where == "host"
+    if crew_here() is not None:
+        return True
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(examples))
     here = [device for device in jax.local_devices() if device.platform == "cpu"]
-    return jax.process_count() > 1 or size * len(here) > memory() // SHARE_OF_MEMORY
+    return size * len(here) > memory() // SHARE_OF_MEMORY
 
 
 def lend_examples(split: Examples, who: np.ndarray) -> tuple[Tree, Tree, np.ndarray]:
