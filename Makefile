@@ -31,6 +31,7 @@ thorough: .venv/.test ## run the others that need no real data: every method's c
 bench: .venv/.bench ## measure speed against PyTorch, NumPy and, where installed, pfl
 	$(BIN)/python -m benchmarks speed
 	$(BIN)/python -m benchmarks methods
+	$(BIN)/python -m benchmarks population
 
 lint: .venv/.test ## check style, format and types
 	$(BIN)/ruff check

@@ -16,7 +16,7 @@ import numpy as np
 
 import apiece
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.states import bytes_of_a_row, disk
+from apiece.engines.states import bytes_of_a_row, disk, store_of
 from apiece.engines.world.cohort import Availability, Participation
 from apiece.experiment import build as setup
 from apiece.experiment import measure
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     metrics = measure.metrics(place, Outcome(*judge(engine, place, state), [], {}))
     accuracy = metrics["test"]["accuracy"]["mean_weighted"]
     judging = time.monotonic() - before
-    on_disk = any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(state.rows))
+    on_disk = store_of(state.rows) is not None
     row = {
         "workload": f"{args.clients} x {model.name}",
         "system": "apiece",

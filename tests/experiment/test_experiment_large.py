@@ -8,6 +8,7 @@ import numpy as np
 from apiece import files
 from apiece.data import digits
 from apiece.engines import states
+from apiece.engines.row_store import RowsOnDisk
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint
 from apiece.experiment.spec_tables import ModelSpec, TrainSpec
@@ -26,7 +27,7 @@ def test_a_checkpoint_in_pieces_of_states_on_disk_restores_them_all(tmp_path, mo
     again, about = engine.restore(tmp_path / "kept", engine.start(place.model.init, 0, hyper))
     assert again.round == 7 and about == {"seconds": 1.5} and again.known.tolist() == run.known.tolist()
     for new, old in zip(jax.tree.leaves(again.rows), jax.tree.leaves(run.rows), strict=True):
-        assert isinstance(new, np.memmap)
+        assert isinstance(new, RowsOnDisk)
         np.testing.assert_array_equal(new, old)
 
 

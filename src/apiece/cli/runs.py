@@ -46,6 +46,7 @@ from apiece.cli.flags import (
     values_of,
     with_settings,
 )
+from apiece.cli.hosts import HostNames, ProcessNumber, is_first, joined
 from apiece.cli.terminal import Json, err, plain_errors, progress, ready, show_result
 from apiece.cli.tune import join_folder
 from apiece.errors import UserError
@@ -143,6 +144,8 @@ def run(
     decimal: Decimal = None,
     data_option: DataOptions = None,
     set: Settings = None,
+    hosts: HostNames = None,
+    process: ProcessNumber = None,
     log: Log = None,
     json: Json = False,
 ) -> None:
@@ -154,12 +157,14 @@ def run(
             values["methods"] = {method: table_of(values, "methods").get(method, {})}
         if not values.get("methods"):
             raise UserError("which method? Give one, e.g. 'apiece run ditto', or a spec that lists some")
-        _run(with_settings(values, set), out, "run", json, log or [], spec)
+        _run(with_settings(values, set), out, "run", json, log or [], spec, hosts, process)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(help="Go on with a finished run, to so many rounds in all.")] = None,
+    hosts: HostNames = None,
+    process: ProcessNumber = None,
     log: Log = None,
     json: Json = False,
 ) -> None:
@@ -172,15 +177,19 @@ def resume(
         if is_tuning(folder) and rounds is None:
             return join_folder(folder, json)
         ready()
+        written = experiment.RunFolder(folder).spec
+        text = written.read_text("utf-8") if written.is_file() else ""
         try:
-            with progress() as watch:
-                found = experiment.resume(folder, watch, rounds=rounds, log=log or [])
+            with joined(hosts, process, f"{text}\n{rounds}", folder, resumed=True) as own, _watched() as watch:
+                found = experiment.resume(own, watch, rounds=rounds, log=(log or []) if is_first() else [])
+                first = is_first()
         except MissingData:
             if rounds is not None or not experiment.RunFolder(folder).is_finished:
                 raise
             _show(folder, experiment.read_record(folder), json)  # all that is left to do, and it needs no data
         else:
-            _finish(found, json)
+            if first:
+                _finish(found, json)
 
 
 def report(
@@ -248,22 +257,41 @@ def models(json: Json = False) -> None:
 
 
 def _run(
-    values: dict[str, Any], folder: Path | None, command: str, as_json: bool, log: list[str], given: Path | None
+    values: dict[str, Any],
+    folder: Path | None,
+    command: str,
+    as_json: bool,
+    log: list[str],
+    given: Path | None,
+    hosts: str | None = None,
+    process: int | None = None,
 ) -> None:
     from apiece import experiment
-    from apiece.files import find_free_path, read_json, write_json
+    from apiece.files import as_toml, find_free_path, read_json, write_json
 
     spec = experiment.make_spec(values)
     beside = None if given is None else given.parent / "advice.json"  # what `apiece advise` wrote, with the spec
     advice = read_json(beside) if beside is not None and beside.is_file() else None
     ready()
-    folder = folder or find_free_path(Path("runs") / command)
-    with _resumable(folder):
+    text = as_toml(spec.model_dump(mode="json")) if hosts is not None else ""
+    folder = folder if folder is not None or hosts is not None else find_free_path(Path("runs") / command)
+    with joined(hosts, process, text, folder, resumed=False) as own, _resumable(own):
+        with _watched() as watch:
+            found = experiment.run_spec(spec, own, watch, log=log if is_first() else [])
+        if is_first():
+            if advice is not None:
+                write_json(experiment.RunFolder(own).advice, advice)
+            _finish(found, as_json)
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[Any]:
+    """A progress bar, of the first process alone."""
+    if is_first():
         with progress() as watch:
-            found = experiment.run_spec(spec, folder, watch, log=log)
-        if advice is not None:
-            write_json(experiment.RunFolder(folder).advice, advice)
-        _finish(found, as_json)
+            yield watch
+    else:
+        yield lambda what, done, total: None
 
 
 def _show(folder: Path, record: Any, as_json: bool) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 from apiece import files
 from apiece.engines.contact import Build
 from apiece.engines.costs import Costs, visit_costs
-from apiece.engines.states import commit_rows, look_up_rows, row_parts
+from apiece.engines.row_store import RowStore
+from apiece.engines.states import commit_rows, look_up_rows, restore_places, row_parts, store_of
 from apiece.errors import UserError, suggest
 from apiece.protocol import Batch, Message, Params, Personal, Question, Tree
 from apiece.wrap import guard_of, rejections
@@ -48,6 +49,7 @@ class RunState:
 
 # What a file holds of a run, by the kind of field. A fresh run of the same seed and options has the rest.
 PLAIN = tuple(field.name for field in dataclasses.fields(RunState) if field.type in (int, float))
+ROWS = ".rows"  # what the file of states beside a checkpoint is called, behind the checkpoint's own name
 TREES = ("server", "flight")  # whole; of `rows` those of known clients only
 
 
@@ -154,35 +156,89 @@ class Engine(abc.ABC):
         sizes = self.sizes[: self.population]
         return visit_costs(self.build, run.hyper, run.params, self.example, sizes, known)
 
-    def save(self, run: RunState, path: Path, about: dict[str, Any]) -> None:
-        """The run in one file, states of clients that have none left out, with a description."""
+    def save(self, run: RunState, path: Path, about: dict[str, Any], beside: bool = False) -> None:
+        """The run in one file, states of clients that have none left out, with a description.
+
+        `beside`: states that lie on disk need not be in it, but in another file of this name and `ROWS`, which the run
+        then goes on writing to. The file and that one are the checkpoint, and it costs what has changed.
+        """
+        store = store_of(run.rows) if beside else None
+        self.write_run(run, path, about, store, path.with_name(path.name + ROWS))
+        if store is not None:
+            store.protect()
+
+    def write_run(
+        self, run: RunState, path: Path, about: dict[str, Any], store: RowStore | None, rows_path: Path
+    ) -> None:
+        """The file that `save` writes, with states in it or, if they are given as a `store`, in `rows_path`."""
         known = np.flatnonzero(run.known)
+        known = known[self.mine(known)]
         arrays = {"known": known}
         for name in TREES:
             arrays |= files.arrays_by_path(name, getattr(run, name))
+        about = {**about, "run": {name: getattr(run, name) for name in PLAIN}}
+        if store is not None:
+            store.keep_beside(rows_path)
+            told = {"width": store.width, "rows": rows_path.name}
+            files.write_arrays(path, arrays | {"places": store.at[known]}, about | told)
+            return
         rows = {
             name: leaf for name, leaf in files.leaves_by_path("rows", run.rows).items() if len(leaf)
         }  # none kept: no rows
         like = {name: jax.ShapeDtypeStruct((len(known), *leaf.shape[1:]), leaf.dtype) for name, leaf in rows.items()}
-        stands = {name: getattr(run, name) for name in PLAIN}
-        with files.write_rows(path, arrays | like, {**about, "run": stands}) as put:
+        with files.write_rows(path, arrays | like, about) as put:
             for name, array in arrays.items():
                 put(name, 0, array)
             for name, leaf in rows.items():
                 for some in row_parts(leaf, len(known)):
                     put(name, some.start, look_up_rows(leaf, known[some]))
 
+    def mine(self, ids: np.ndarray) -> np.ndarray:
+        """Of these clients, whose states are at this process."""
+        return np.ones(len(ids), bool)
+
+    def agree(self, wish: bool) -> bool:
+        """What all processes of a run do, where it depends on a clock."""
+        return wish
+
+    def shards_at(self, path: Path) -> Path:
+        """The folder in which the files lie that a checkpoint of several processes names."""
+        return path.parent
+
     def restore(self, path: Path, fresh: RunState) -> tuple[RunState, dict[str, Any]]:
-        """(the run in a file, its description); `fresh` is a run of the same seed and options that has not begun."""
+        """(the run in a file, its description); `fresh` is a run of the same seed and options that has not begun.
+
+        The file may be one that names those of several processes, as many as now or not.
+        """
+        with files.read_rows(path) as (_, _, about):
+            shards = about.get("shards")
+        places = [path] if shards is None else [self.shards_at(path) / name for name in shards]
+        found = [self._restore_one(place, fresh) for place in places]
+        return dataclasses.replace(fresh, **found[0][0], **found[0][1].pop("run")), found[0][1]
+
+    def _restore_one(self, path: Path, fresh: RunState) -> tuple[dict[str, Tree], dict[str, Any]]:
+        """(trees, description) of one file, whose states of clients that are this process's go into `fresh`."""
         with files.read_rows(path) as (get, names, about):
             known = get("known")
-            for name, leaf in files.leaves_by_path("rows", fresh.rows).items():
-                for some in row_parts(leaf, len(known)) if len(leaf) else ():
-                    commit_rows(leaf, known[some], get(name, some.start, some.stop))
+            mine = self.mine(known)
+            if "places" in names:
+                rows_path = path.with_name(about.pop("rows"))
+                restore_places(rows_path, fresh.rows, known, get("places"), about.pop("width"), mine)
+            else:
+                for name, leaf in files.leaves_by_path("rows", fresh.rows).items():
+                    for some in row_parts(leaf, len(known)) if len(leaf) else ():
+                        own = mine[some]
+                        commit_rows(leaf, known[some][own], get(name, some.start, some.stop)[own])
             fresh.known[known] = True
             arrays = {name: get(name) for name in names if not name.startswith("rows")}
-        trees = {name: self.take_in(files.rebuild_tree(name, getattr(fresh, name), arrays)) for name in TREES}
-        return dataclasses.replace(fresh, **trees, **about.pop("run")), about
+        return {name: self.take_in(files.rebuild_tree(name, getattr(fresh, name), arrays)) for name in TREES}, about
+
+
+def forget_checkpoint(path: Path) -> None:
+    """Remove a file that `Engine.save` wrote, and what lies beside it."""
+    path.unlink(missing_ok=True)  # first: without it the others mean nothing
+    for file in (path.with_name(path.name + ROWS), *path.parent.glob(f"{path.name}.*of*")):
+        file.unlink(missing_ok=True)
 
 
 def given_weights(weights: Any, population: int) -> np.ndarray | None:

@@ -11,10 +11,11 @@ import numpy as np
 
 from apiece.engines.engine import Engine, RunState
 from apiece.engines.simulation.base import Simulation
+from apiece.engines.simulation.crew import crew_here
 from apiece.engines.simulation.together import runs_at_once
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import Arena, engine_of
-from apiece.experiment.fits import check_memory
+from apiece.experiment.fits import check_disk, check_memory
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Curve, Enough, Look, Tick, spent, train, train_together
@@ -61,7 +62,9 @@ class Bench:
 
         def check() -> bool:
             build, hyper = bind(self.method, self._of[1], self.options, None, self._of[3], self._of[2])
-            check_memory(CATALOG.name_of(self.method), build(hyper, 0), self.place, self.plan)
+            asked = (CATALOG.name_of(self.method), build(hyper, 0), self.place, self.plan)
+            check_memory(*asked)
+            check_disk(*asked)
             return True
 
         _FITS.take((*self._of, self._fixed({}), compiled_in(self.plan)), check)
@@ -101,7 +104,7 @@ class Bench:
         shape = lambda leaf: (np.shape(leaf), leaf.dtype)
         shapes = [*map(shape, jax.tree.leaves((place.x, place.y))), int(sizes.max(initial=1)), len(sizes)]
         exact = jax.dtypes.canonicalize_dtype(np.float64)  # whether programs compute in float64
-        kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact), programs)
+        kept = ENGINES.take((*self._of, fixed, compiled_in(self.plan), shapes, exact, id(crew_here())), programs)
         return kept.moved(place.x, place.y, place.offsets, place.splits)
 
     def looks(

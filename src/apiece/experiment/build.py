@@ -20,7 +20,10 @@ from apiece.engines.contact import Build
 from apiece.engines.engine import Engine
 from apiece.engines.remote.engine import Remote
 from apiece.engines.simulation.asynchronous import BLOCK, Asynchronous
+from apiece.engines.simulation.crew import crew_here
 from apiece.engines.simulation.division import mesh_of, on_devices
+from apiece.engines.simulation.hosted import Hosted
+from apiece.engines.simulation.lending import stay_on_host
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
@@ -228,8 +231,9 @@ def arena(
     def joined(part: str) -> tuple[jax.Array, jax.Array, np.ndarray]:
         splits = [getattr(side, part) for side in sides]
         sizes = np.concatenate([split.sizes for split in splits])
-        # Laid out once: the engines of all methods share these arrays.
-        x, y = (on_devices(_concatenated([getattr(s, name) for s in splits]), mesh) for name in ("x", "y"))
+        x, y = (_concatenated([getattr(s, name) for s in splits]) for name in ("x", "y"))
+        if not stay_on_host((x, y)):  # laid out once: the engines of all methods share these arrays
+            x, y = on_devices((x, y), mesh)
         return x, y, np.concatenate([[0], np.cumsum(sizes)])
 
     if judge is None:
@@ -272,8 +276,12 @@ def engine_of(
     """(engine, hyper): the engine that a spec asks for, for a method, and its traced options."""
     build, hyper = method_of(place, method, options, train)
     how: dict[str, Any] = dict(population=place.population, weights=train.weights, stateless=train.stateless)
+    how |= dict(states=train.states)
     how["held_out"] = place.splits
-    here = (build, place.x, place.y, place.offsets)
+    here, crew = (build, place.x, place.y, place.offsets), crew_here()
+    if crew is not None and (train.arrivals is not None or train.engine == "remote"):
+        raise UserError("several machines run rounds by the engine 'vectorized'; leave --hosts out, or arrivals and "
+                        "the engine 'remote'")  # fmt: skip
     if train.arrivals is not None:
         # Steps beyond the next look would be computed for nothing.
         how["block"] = min(train.look_every, BLOCK)
@@ -283,6 +291,8 @@ def engine_of(
     how |= dict(participation=participation_of(train), faults=faults)
     if train.engine == "remote":
         return Remote(*here, **how), hyper
+    if crew is not None:
+        return Hosted(*here, crew=crew, **how), hyper
     # Not by the number of rounds: engines of runs that differ in that alone are the same.
     return Vectorized(*here, block=train.evaluate_every or 10, **how), hyper
 

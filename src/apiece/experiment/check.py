@@ -22,7 +22,7 @@ from apiece.experiment.build import (
     with_new_clients,
 )
 from apiece.experiment.criterion import criterion_of, named_metrics
-from apiece.experiment.fits import check_memory
+from apiece.experiment.fits import check_disk, check_memory
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.privacy import check_privacy
 from apiece.experiment.spec import Spec
@@ -89,6 +89,7 @@ def _check_row(row: Variant, train: TrainSpec, place: Arena) -> None:
     if row.method not in CATALOG.own:
         _check_shapes(row, method, place)
     check_memory(row.name, method, place, train)
+    check_disk(row.name, method, place, train)
     if train.optimizer is not None:
         _check_optimizer(row, options, train, place)
 

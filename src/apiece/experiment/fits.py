@@ -1,11 +1,13 @@
-"""Whether a run fits the memory of this machine, from shapes alone; said before anything is made or written."""
+"""Whether a run fits the memory and the disk of this machine, from shapes alone; said before anything is written."""
 
+import shutil
 from typing import NamedTuple
 
 import jax
 
 from apiece import tree
 from apiece.engines.contact import visit_shapes
+from apiece.engines.states import disk, lie_on_disk
 from apiece.errors import UserError
 from apiece.experiment.build import Arena
 from apiece.experiment.spec_tables import TrainSpec
@@ -65,6 +67,27 @@ def check_memory(name: str, method: Method, place: Arena, train: TrainSpec) -> N
     told += f", and {needs.clients:,} clients at once {_gb(each)} each" if each else ""
     raise UserError(f"method '{name}' with {place.model.name} needs {_gb(needs.total)} of memory or more ({told}); "
                     f"this machine has {_gb(there)}. {_what_fits(needs, there)}")  # fmt: skip
+
+
+def check_disk(name: str, method: Method, place: Arena, train: TrainSpec) -> None:
+    """Raise a `UserError` if the states of all who will be visited lie on disk and take more than is free there."""
+    params = jax.eval_shape(place.model.init, jax.random.key(0))
+    small = place.population * int(tree.size_in_bytes(params)) < memory() // SURELY_FITS
+    if train.stateless or method.forgets or train.states == "memory" or (train.states == "auto" and small):
+        return
+    client, _ = visit_shapes(method, params, (place.x, place.y), int(place.sizes("train").max()))
+    state = int(tree.size_in_bytes(client))
+    if not lie_on_disk(place.population * state, train.states):
+        return
+    late = train.arrivals
+    each = participation_of(train).places(place.population) if late is None else late.buffer
+    visited = min(place.population, train.rounds * each + (0 if late is None else late.active))
+    needed, free = visited * state, shutil.disk_usage(disk()).free
+    if needed > free:
+        raise UserError(f"method '{name}' keeps {_gb(state)} of each client on disk, and {train.rounds} rounds visit "
+                        f"{visited:,} clients: {_gb(needed)}, and {disk()} has {_gb(free)} free. Make room there, or "
+                        "name a folder on a larger disk in the environment variable TMPDIR; or take a smaller model, "
+                        "or clients that forget (train.stateless)")  # fmt: skip
 
 
 def out_of_memory(error: Exception) -> bool:

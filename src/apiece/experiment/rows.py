@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from apiece import files
+from apiece.engines.engine import forget_checkpoint
 from apiece.experiment import build as setup
 from apiece.experiment import checkpoint, tune
 from apiece.experiment.bench import Bench
@@ -78,7 +79,7 @@ def _finished(
     end = run.end(name, seed)
     if done.exists() and models.exists() and is_whole(before := checkpoint.load_outcome(done), plan):
         progress.skip(1)
-        keep.unlink(missing_ok=True)
+        forget_checkpoint(keep)
         return before
     if end.exists() and not keep.exists():
         end.replace(keep)
@@ -90,5 +91,5 @@ def _finished(
     if plan.stop is None:
         checkpoint.save_end(end, engine, state, outcome, plan.models_gb)
     checkpoint.save_outcome(done, outcome)
-    keep.unlink(missing_ok=True)
+    forget_checkpoint(keep)
     return outcome

@@ -248,6 +248,9 @@ class TrainSpec(SpecTable):
     """Early stopping, and the best round."""
     stateless: bool = Key(False, examples=[True])
     """Clients forget everything between rounds."""
+    states: Literal["auto", "memory", "disk"] = Key("auto", examples=["disk"])
+    """Where clients' states lie between their visits: in memory, on disk (beside the checkpoint, before there is one in
+    the folder that TMPDIR names), or "auto": on disk if everybody's would take more than a quarter of the memory."""
     schedule: Any = Key("constant", examples=["cosine"])
     """A factor on step sizes, round by round: constant, linear, exponential, cosine, or "package.module:function", a
     function of the round, or of the number of rounds that makes one."""

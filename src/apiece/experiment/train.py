@@ -13,6 +13,7 @@ from apiece.engines.engine import Engine, RunState
 from apiece.engines.simulation.division import on_host
 from apiece.engines.simulation.together import advance_together
 from apiece.engines.simulation.vectorized import Vectorized
+from apiece.engines.states import store_of
 from apiece.evaluate import per_client
 from apiece.experiment.best import BestRound, Curve
 from apiece.experiment.build import Arena
@@ -61,6 +62,8 @@ def train(
         run, about = engine.restore(keep, run)
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
+    elif keep is not None and store_of(run.rows) is not None:
+        engine.save(run, keep, {"curve": [], "seconds": 0.0}, beside=True)  # states begin where they will stay
     watched = _honest(sample(place.population, plan.evaluate_clients), run)
     report = engine.build(run.hyper, run.round).report
     best = None if plan.stop is None else BestRound(engine, plan.stop, place.criterion.chosen_by, keep)
@@ -78,8 +81,8 @@ def train(
         if enough is not None and enough(curve):
             break
         due = saved + (max(plan.checkpoint_seconds, saving / SAVING) if plan.checkpoint_seconds else 0)
-        if keep is not None and run.round < plan.rounds and (began := time.monotonic()) >= due:
-            engine.save(run, keep, {"curve": curve, "seconds": seconds})
+        if keep is not None and run.round < plan.rounds and engine.agree((began := time.monotonic()) >= due):
+            engine.save(run, keep, {"curve": curve, "seconds": seconds}, beside=True)
             saved = time.monotonic()
             saving = saved - began
     if run.round < plan.rounds:

@@ -39,7 +39,7 @@ class Remote(Engine):
     """Runs a method in rounds, every message and reply through bytes.
 
     Args:
-        build, x, y, offsets, held_out, population, weights, stateless: as for a simulation.
+        build, x, y, offsets, held_out, population, weights, stateless, states: as for a simulation.
         participation: who takes part. faults: who then fails to.
 
     >>> import jax.numpy as jnp
@@ -63,6 +63,7 @@ class Remote(Engine):
         population: int | None = None,
         weights: str | Sequence[float] = "examples",
         stateless: bool = False,
+        states: str = "auto",
         participation: Participation | None = None,
         faults: Faults | None = None,
     ) -> None:
@@ -72,7 +73,8 @@ class Remote(Engine):
         self.data = {"train": _own_rows(x, y, offsets)}
         self.data |= {part: _own_rows(*arrays) for part, arrays in (held_out or {}).items()}
         self.population = len(self.sizes) if population is None else population
-        self.stateless, given = stateless, given_weights(weights, self.population)
+        self.stateless, self.states = stateless, states
+        given = given_weights(weights, self.population)
         self.weights = dict.fromkeys(range(self.population), 1.0) if given is None and weights == "uniform" else None
         self.weights = self.weights if given is None else dict(enumerate(given.tolist()))
         self.participation, self.faults = participation or Participation(), faults or Faults()
@@ -87,7 +89,7 @@ class Remote(Engine):
         params = init(keys(seed).model)
         terms = self._terms(seed, hyper, params)
         server = ServerHalf(terms, self.population).server
-        rows = blank_rows(terms.client, 0 if self.stateless else self.population)
+        rows = blank_rows(terms.client, 0 if self.stateless else self.population, self.states)
         return RunState(seed, hyper, 0, params, server, rows, np.zeros(self.population, bool))
 
     def advance(self, run: RunState, rounds: int) -> RunState:

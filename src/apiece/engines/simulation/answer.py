@@ -32,10 +32,14 @@ def answer_all(
     return divided(work, mesh, rows=1, whole=3)(who, message, x, y)
 
 
-def asked_at_once(answer: Callable, message: Message, split: Examples) -> int:
-    """How many clients one call asks: one by one, more take no more memory, and a call has a price of its own."""
+def answer_shapes(answer: Callable, message: Message, split: Examples) -> Tree:
+    """The shapes of one client's answer."""
     shape = lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype))
     x, y = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (split.x, split.y))
     client = Data(x, y, np.int32(0), np.int32(1), split.capacity)
-    said = jax.eval_shape(answer, jax.tree.map(shape, message), client, jax.random.key(0))
-    return min(MORE, SMALL // max(tree.size_in_bytes(said), 1))
+    return jax.eval_shape(answer, jax.tree.map(shape, message), client, jax.random.key(0))
+
+
+def asked_at_once(answer: Callable, message: Message, split: Examples) -> int:
+    """How many clients one call asks: one by one, more take no more memory, and a call has a price of its own."""
+    return min(MORE, SMALL // max(tree.size_in_bytes(answer_shapes(answer, message, split)), 1))

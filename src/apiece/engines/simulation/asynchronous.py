@@ -74,7 +74,7 @@ class Asynchronous(Simulation):
     def __init__(
         self, build: Build, x: Tree, y: Tree, offsets: np.ndarray, *, arrivals: Arrivals, block: int = BLOCK, **how: Any
     ) -> None:
-        super().__init__(build, x, y, offsets, **how)
+        super().__init__(build, x, y, offsets, **{**how, "examples": "devices"})  # replies in flight need everybody's
         self.arrivals, self.block = arrivals, block
         self.replies = arrivals.in_flight()
         self._itineraries: dict[int, Itinerary] = {}

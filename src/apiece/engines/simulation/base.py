@@ -4,11 +4,10 @@ Only the rows of the clients that a compiled block touches are on the device; ev
 disk (`states`). So a round's cost depends on the cohort, not on the population.
 """
 
-import abc
 import copy
-import functools
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,44 +17,38 @@ from apiece import tree
 from apiece.client.draw import FULL_CHUNK
 from apiece.engines.contact import (
     Build,
-    Visit,
-    is_finite,
-    key_of,
     keys,
-    model_in_use,
     model_shapes,
     remembered,
-    settle,
-    visit,
 )
 from apiece.engines.costs import Costs
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part, check_word, given_weights, join_outcomes
 from apiece.engines.fallback import mend_model, mend_models
 from apiece.engines.simulation.answer import MORE, SMALL, answer_all, asked_at_once
-from apiece.engines.simulation.division import divided, each, mesh_of, on_devices, on_host
+from apiece.engines.simulation.division import mesh_of, on_devices, on_host
+from apiece.engines.simulation.lending import KEPT, lend_examples, stay_on_host
+from apiece.engines.simulation.programs import Programs, Stage
 from apiece.engines.simulation.rows import mixed, padded, round_up
 from apiece.engines.simulation.score import Examples, score_models
-from apiece.engines.states import blank_rows, bytes_of_a_row, commit_rows, how_many, lend_rows, look_up_rows
+from apiece.engines.states import (
+    PLACES,
+    blank_rows,
+    bytes_of_a_row,
+    commit_rows,
+    commit_states,
+    how_many,
+    lend_rows,
+    lend_states,
+    look_up_states,
+)
 from apiece.errors import UserError
-from apiece.protocol import Data, Message, Method, Params, Personal, Question, Tree
+from apiece.protocol import Data, Message, Params, Personal, Question, Tree
 
 GROUP = 64  # clients whose models are made by one call, if these are not large
 MODES = ("auto", "sequential", "vmap")
 
 
-class Stage(NamedTuple):
-    """What every client of a round is given."""
-
-    server: Tree
-    params: Params
-    stream: Any
-    hyper: dict[str, Any]
-    round: Any
-    x: Tree
-    y: Tree
-
-
-class Simulation(Engine):
+class Simulation(Programs, Engine):
     """A federation's training split and a method on it; how a run goes on is an engine's own.
 
     Args:
@@ -65,6 +58,9 @@ class Simulation(Engine):
         held_out: other parts of the data by name, likewise (x, y, offsets), to judge models on.
         weights: "examples", "uniform" or a number a client, how much a reply counts.
         stateless: clients forget everything between rounds.
+        states: where everybody's states lie: in "memory", on "disk", or "auto", by their size.
+        examples: where everybody's lie: on the "devices", on the "host" (or on its disk, if they are mapped), or
+            "auto", by their size.
         mode: "sequential", "vmap" or "auto" (by the platform). devices: default all.
     """
 
@@ -79,10 +75,15 @@ class Simulation(Engine):
         population: int | None = None,
         weights: str | Sequence[float] = "examples",
         stateless: bool = False,
+        states: str = "auto",
+        examples: str = "auto",
         mode: str = "auto",
         devices: Sequence[Any] | None = None,
     ) -> None:
         check_word("mode", mode, MODES)
+        check_word("states", states, PLACES)
+        check_word("examples", examples, KEPT)
+        self.kept = examples
         self.mesh = mesh_of(devices)
         self.build = build
         self.train = self.examples(x, y, offsets)
@@ -92,7 +93,7 @@ class Simulation(Engine):
             isinstance(weights, str) and weights == "uniform",
             given_weights(weights, self.population),
         )
-        self.stateless = stateless
+        self.stateless, self.states = stateless, states
         self.sequential = mode == "sequential" or (mode == "auto" and self.mesh.devices.flat[0].platform == "cpu")
         self.memories = 0 if stateless else self.population
         self._mixed: tuple[bytes, Simulation] | None = None
@@ -116,15 +117,17 @@ class Simulation(Engine):
         """The flat arrays, for shapes."""
         return self.train.x, self.train.y
 
-    @property
-    @abc.abstractmethod
-    def all_count(self) -> bool:
-        """Whether the reply of everybody who works is sure to reach the server in time."""
-
     def examples(self, x: Tree, y: Tree, offsets: np.ndarray) -> Examples:
-        """A split laid out on this engine's devices."""
-        starts, sizes = np.asarray(offsets[:-1], np.int32), np.diff(offsets).astype(np.int32)
+        """A split laid out on this engine's devices, or left where it is, if its rows are lent."""
+        lent = stay_on_host((x, y), self.kept)
+        starts, sizes = np.asarray(offsets[:-1], np.int64 if lent else np.int32), np.diff(offsets).astype(np.int32)
+        if lent:
+            return Examples(x, y, starts, sizes, lent)
         return Examples(on_devices(x, self.mesh), on_devices(y, self.mesh), starts, sizes)
+
+    def rows_of(self, split: Examples, who: np.ndarray) -> tuple[Tree, Tree, np.ndarray]:
+        """(x, y, starts) that a program needs to work with these clients: everybody's, or theirs alone."""
+        return lend_examples(split, who) if split.lent else (split.x, split.y, split.starts[who])
 
     def moved(self, x: Tree, y: Tree, offsets: np.ndarray, held_out: Mapping[str, tuple] | None = None) -> "Simulation":
         """This engine on other data, whose training part has the same shapes: what was compiled serves again."""
@@ -160,7 +163,7 @@ class Simulation(Engine):
         streams, hyper = keys(seed), dict(hyper or {})
         params = on_devices(init(streams.model), self.mesh)
         server = on_devices(self._open(hyper, params, streams.server), self.mesh)
-        rows = blank_rows(self._state_shapes(hyper, params, server), self.memories)
+        rows = blank_rows(self._state_shapes(hyper, params, server), self.memories, self.states)
         return RunState(seed, hyper, 0, params, server, rows, np.zeros(self.population, bool))
 
     def take_in(self, values: Tree) -> Tree:
@@ -180,8 +183,9 @@ class Simulation(Engine):
         parts = []
         for first in range(0, len(who), group):
             some = np.asarray(who[first : first + group], np.int32)
-            place = padded(dict(ids=some, starts=split.starts[some], sizes=split.sizes[some]), group)
-            found = answer_all(place, message, split.x, split.y, capacity=split.capacity, **how)
+            x, y, starts = self.rows_of(split, some)
+            place = padded(dict(ids=some, starts=starts, sizes=split.sizes[some]), group)
+            found = answer_all(place, message, x, y, capacity=split.capacity, **how)
             found = jax.tree.map(lambda leaf: on_host(leaf)[: len(some)], found)  # noqa: B023 (used at once)
             parts.append(found if question.stacked else jax.tree.map(lambda leaf: leaf.sum(axis=0), found))
         if question.stacked:
@@ -240,18 +244,19 @@ class Simulation(Engine):
         self, models: Personal, who: np.ndarray, split: Examples, outcomes: Outcomes, group: int
     ) -> tuple[np.ndarray, ...]:
         """What `outcomes` gives for the examples of these clients, end to end."""
-        start, size = padded((split.starts[who], split.sizes[who]), group)
+        x, y, starts = self.rows_of(split, who)
+        start, size = padded((starts, split.sizes[who]), group)
         chunk = split.chunk if self.sequential else min(split.capacity, FULL_CHUNK)
         how: dict[str, Any] = dict(outcomes=outcomes, capacity=split.capacity, chunk=chunk)
         how |= dict(mesh=self.mesh, sequential=self.sequential)
-        scores = score_models(models, split.x, split.y, start, size, **how)
+        scores = score_models(models, x, y, start, size, **how)
         inside = np.arange(scores[0].shape[1]) < split.sizes[who][:, None]
         return tuple(on_host(score)[: len(who)][inside] for score in scores)
 
     def _data_of(self, i: int) -> Data:
         """A client's training data, where everybody's is."""
-        train = self.train
-        return Data(train.x, train.y, train.starts[i], train.sizes[i], train.capacity)
+        x, y, starts = self.rows_of(self.train, np.array([i]))
+        return Data(x, y, starts[0], self.train.sizes[i], self.train.capacity)
 
     def onboard(self, run: RunState, x: np.ndarray, y: np.ndarray) -> Personal:
         """A model for a client that nobody has seen, from its own training data; the run stays as it is."""
@@ -266,6 +271,11 @@ class Simulation(Engine):
         if self._mixed is None or self._mixed[0] != whose:
             offsets = np.concatenate([[0], np.cumsum(self.train.sizes)])
             order = mixed(offsets, ids)
+            if self.train.lent:
+                other = self._elsewhere()
+                other.train = dataclasses.replace(self.train, order=order)
+                self._mixed = (whose, other)
+                return other
             take = lambda leaf: leaf[order]
             other = self.moved(jax.tree.map(take, self.train.x), jax.tree.map(take, self.train.y), offsets)
             self._mixed = (whose, other)
@@ -291,14 +301,12 @@ class Simulation(Engine):
 
     def lend(self, run: RunState, touched: np.ndarray, count: int) -> tuple[Tree, np.ndarray]:
         """(rows, known) of the clients that a block touches, for the device."""
-        return jax.tree.map(lambda leaf: lend_rows(leaf, touched, count), run.rows), lend_rows(
-            run.known, touched, count
-        )
+        return lend_states(run.rows, touched, count), lend_rows(run.known, touched, count)
 
     def commit(self, run: RunState, touched: np.ndarray, rows: Tree, known: Any) -> None:
         """What the block made of them, back among everybody's."""
         if not self.stateless:
-            jax.tree.map(lambda leaf, new: commit_rows(leaf, touched, new), run.rows, rows)
+            commit_states(run.rows, touched, rows)
             commit_rows(run.known, touched, known)
 
     def _group(self, run: RunState, group: int | None) -> int:
@@ -318,12 +326,13 @@ class Simulation(Engine):
     def _state_shapes(self, hyper: dict[str, float], params: Params, server: Tree) -> Tree:
         """The shapes of one client's state."""
 
-        def state() -> Tree:
+        def state(x: Tree, y: Tree) -> Tree:
             method = self.build(hyper, 0)
-            data = Data(self.train.x, self.train.y, np.int32(0), np.int32(1), self.train.capacity)
+            data = Data(x, y, np.int32(0), np.int32(1), self.train.capacity)
             return remembered(method, params, method.message(server, 0), data, jax.random.key(0))
 
-        return self._shapes("state", lambda: jax.eval_shape(state))
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.example)
+        return self._shapes("state", lambda: jax.eval_shape(state, *shapes))
 
     def _shapes(self, what: str, trace: Callable[[], Tree]) -> Tree:
         if what not in self._known_shapes:
@@ -341,75 +350,8 @@ class Simulation(Engine):
             inside = who < self.memories
             known[inside] = run.known[who[inside]]
             sizes = np.minimum(self.train.sizes[who], self.train.capacity if most is None else most)
-            place = dict(ids=who, starts=self.train.starts[who], sizes=sizes, known=known)
-            rows = jax.tree.map(lambda leaf: look_up_rows(leaf, who, inside, group), run.rows)  # noqa: B023 (used at once)
-            yield self._personal(rows, padded(place, group), self._stage(run), self.visits(run)), who
-
-    # The compiled programs.
-
-    def _open_server(self, hyper: dict[str, Any], params: Params, stream: Any) -> Tree:
-        return self.build(hyper, 0).init(params, stream)
-
-    def _work(self, who: dict, rows: Tree, known: Any, stage: Stage) -> Visit:
-        """The visits of this device's clients; those not `present` are not run."""
-        method = self.build(stage.hyper, stage.round)
-
-        def one(c: dict) -> Visit:
-            old = tree.take(rows, c["slots"])
-            work = visit(method, stage.params, known[c["slots"]], old, *self._contact(method, stage, c))
-            if method.merge_counted is None and jax.tree.leaves(work.reply):  # else nobody refuses, or the method does
-                work = work._replace(sound=is_finite(work.reply))
-            if not self.commits_at_once(method):
-                return work
-            # That a reply is no number follows from itself: settled here, one state leaves the client and not two.
-            settles = not self.stateless and jax.tree.leaves(work.sound)
-            after = settle(method, work.sound, True, old, work)[0] if settles else work.after
-            return work._replace(after=after, kept=())
-
-        return each(one, who, who["present"], self.sequential)
-
-    def commits_at_once(self, method: Method) -> bool:
-        """Whether every reply counts, so that states can be committed at once."""
-        return self.stateless or (self.all_count and method.merge_counted is None)
-
-    def _remembered(
-        self, method: Method, rows: Tree, known: Any, slots: Any, work: Visit, counted: Any
-    ) -> tuple[Tree, Any]:
-        """Rows and known after these clients' visits; the last row, for those who are absent, stays unknown."""
-        if self.stateless:
-            return rows, known
-        after, knows = work.after, jnp.ones(len(slots), bool)
-        if method.keep is None and jax.tree.leaves(work.sound):
-            knows = work.sound | known[slots]
-        if not self.commits_at_once(method):
-            one = functools.partial(settle, method)
-            after, knows = jax.vmap(one)(counted, known[slots], tree.take(rows, slots), work)
-        return tree.put(rows, slots, after), known.at[slots].set(knows).at[-1].set(False)
-
-    def _personal_models(self, rows: Tree, who: dict, stage: Stage, visits: Any) -> Personal:
-        def work(who: dict, rows: Tree, stage: Stage, visits: Any) -> Personal:
-            method = self.build(stage.hyper, stage.round)
-
-            def one(c: tuple) -> Personal:
-                who, row = c
-                contact = self._contact(method, stage, who)
-                return model_in_use(method, stage.params, who["known"], row, *contact, visits)
-
-            return each(one, (who, rows), who["sizes"] > 0, self.sequential)
-
-        return divided(work, self.mesh, rows=2, whole=2)(who, rows, stage, visits)
-
-    def _newcomers_model(self, nothing: Tree, stage: Stage, visits: Any) -> Personal:
-        """The model of somebody behind everybody, whose examples are the stage's."""
-        method, size = self.build(stage.hyper, stage.round), len(stage.y)
-        key = key_of(stage.stream, stage.round, self.population)
-        message, data = method.message(stage.server, self.population), Data(stage.x, stage.y, 0, size, size)
-        return model_in_use(method, stage.params, False, nothing, message, data, key, visits)
-
-    def _contact(self, method: Method, stage: Stage, c: dict) -> tuple[Tree, Data, Any]:
-        """What a client sees: its message, its data, its key."""
-        data = Data(stage.x, stage.y, c["starts"], c["sizes"], self.train.capacity)
-        key = key_of(stage.stream, stage.round, c["ids"])
-        if "wave" in c:  # who starts again from the same version of the server must not repeat its draws
-            key = jnp.where(c["wave"] > 0, jax.random.fold_in(key, c["wave"]), key)
-        return method.message(stage.server, c["ids"]), data, key
+            x, y, starts = self.rows_of(self.train, who)
+            place = dict(ids=who, starts=starts, sizes=sizes, known=known)
+            rows = look_up_states(run.rows, who, inside, group)
+            stage = self._stage(run)._replace(x=x, y=y)
+            yield self._personal(rows, padded(place, group), stage, self.visits(run)), who

@@ -19,12 +19,23 @@ CHUNK_COST = 4  # what a chunk costs beside its examples, in examples
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """A split on the devices: flat arrays, and on the host whose rows are where."""
+    """A split: flat arrays, on the devices or on the host (`lent`), and whose rows are where.
+
+    `order`: the row numbers behind these rows, where they are read in another order.
+    """
 
     x: Tree
     y: Tree
     starts: np.ndarray
     sizes: np.ndarray
+    lent: bool = False
+    order: np.ndarray | None = None
+    read: set[int] | None = None  # the rows that were lent, where somebody wants to know
+
+    def touch(self, rows: np.ndarray) -> None:
+        """Note that these rows were read, if somebody wants to know."""
+        if self.read is not None:
+            self.read.update(rows.tolist())
 
     @property
     def capacity(self) -> int:

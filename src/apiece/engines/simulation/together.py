@@ -32,7 +32,7 @@ def runs_at_once(engine: Engine, run: RunState, wanted: int, rounds: int) -> int
 
     `rounds`: of all runs that such a program would serve.
     """
-    if not isinstance(engine, Vectorized) or wanted < 2 or rounds * engine.places < WORTH:
+    if not isinstance(engine, Vectorized) or engine.train.lent or wanted < 2 or rounds * engine.places < WORTH:
         return 1
     # The upper layers of a network have inputs of their own in each run: nothing is shared, and rounding grows.
     layers = sum(leaf.ndim > 1 for leaf in jax.tree.leaves(run.params))

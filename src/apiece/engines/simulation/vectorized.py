@@ -19,9 +19,11 @@ from jax.sharding import PartitionSpec as P
 from apiece import tree
 from apiece.engines.contact import Build, Keys, keys, weigh_sound
 from apiece.engines.engine import RunState
+from apiece.engines.row_store import RowStore
 from apiece.engines.simulation.base import Simulation, Stage
 from apiece.engines.simulation.division import divided, on_host
 from apiece.engines.simulation.rows import round_up, touched_rows
+from apiece.engines.states import commit_rows, lend_rows, store_of
 from apiece.engines.world.cohort import Participation
 from apiece.engines.world.faults import Faults
 from apiece.protocol import Cohort, Tree, merge_replies
@@ -81,6 +83,9 @@ class Vectorized(Simulation):
     def advance(self, run: RunState, rounds: int) -> RunState:
         """The run `rounds` rounds later. `run` itself must not be used any more: its memory is reused."""
         last, block = run.round + rounds, self._at_once(run, self.block, self.places)
+        if (store := store_of(run.rows)) is not None:
+            store.check_room(rounds * self.places)
+            return self._advance_on_disk(run, store, last, block)
         while run.round < last:
             run = self._advance_block(run, min(block, last - run.round), block)
         return run
@@ -100,10 +105,48 @@ class Vectorized(Simulation):
     def _advance_block(self, run: RunState, rounds: int, block: int) -> RunState:
         plan, touched, took = self.plan_block(run.seed, run.round, rounds, block)
         rows, known = self.lend(run, touched, self.working_rows(block))
-        server, rows, known, refused = self._block(run.server, rows, known, self._stage(run), keys(run.seed), plan)
+        stage, plan = self._lent(run, plan)
+        server, rows, known, refused = self._block(run.server, rows, known, stage, keys(run.seed), plan)
         self.commit(run, touched, rows, known)
         lost, clock = run.refused + int(on_host(refused)), run.clock + took
         return dataclasses.replace(run, server=server, round=run.round + rounds, clock=clock, refused=lost)
+
+    def _advance_on_disk(self, run: RunState, store: RowStore, last: int, block: int) -> RunState:
+        """The same where states lie on disk: while a block computes, the states that the next one touches are read,
+        and those of the one before are written. Who is in both gets its state from one block to the next directly.
+        """
+        length = self.working_rows(block)
+        plan, touched, took = self.plan_block(run.seed, run.round, min(block, last - run.round), block)
+        rows = store.fetch(touched, length + 1).result()
+        while run.round < last:
+            known = lend_rows(run.known, touched, length)
+            stage, plan = self._lent(run, plan)
+            made = self._block(run.server, rows, known, stage, keys(run.seed), plan)
+            after, before, lasted = min(run.round + block, last), touched, took
+            if after < last:  # the program runs; it is asked for what it gives only below
+                plan, touched, took = self.plan_block(run.seed, after, min(block, last - after), block)
+                ahead = store.fetch(touched, length + 1)
+            server, new, known, refused = made
+            store.put(before, new)
+            commit_rows(run.known, before, known)
+            if after < last:
+                _, here, there = np.intersect1d(before, touched, assume_unique=True, return_indices=True)
+                rows = ahead.result()
+                jax.tree.map(lambda into, made: into.__setitem__(there, np.asarray(made)[here]), rows, new)  # noqa: B023
+            lost = run.refused + int(on_host(refused))
+            run = dataclasses.replace(run, server=server, round=after, clock=run.clock + lasted, refused=lost)
+        return run
+
+    def _lent(self, run: RunState, plan: dict) -> tuple[Stage, dict]:
+        """The stage and the plan of a block with the examples that it needs."""
+        stage = self._stage(run)
+        if not self.train.lent:
+            return stage, plan
+        present = plan["present"]
+        x, y, starts = self.rows_of(self.train, plan["ids"][present])
+        begin = np.zeros(present.shape, np.int32)
+        begin[present] = starts
+        return stage._replace(x=x, y=y), {**plan, "starts": begin}
 
     def plan_block(self, seed: int, first: int, rounds: int, block: int) -> tuple[dict, np.ndarray, float]:
         """What a program needs to know of so many rounds, whose states they touch, and how long they take."""
