@@ -6,13 +6,14 @@ import pytest
 
 from apiece.advise import questions as q
 from apiece.advise import stacking
-from apiece.advise.choose import choose
+from apiece.advise.choose import choose, pick_candidates
 from apiece.advise.folds import ask_by_size, settings_of, size_buckets
 from apiece.advise.foresee import foresee
 from apiece.advise.keep import Kept
 from apiece.advise.pilot import Asked as Clients
-from apiece.advise.pilot import ask_scores, cluster_means, fit_shared, run_pilot
+from apiece.advise.pilot import cluster_means, fit_shared, keep_candidates, run_pilot, score_by_size, tell_all
 from apiece.advise.recipe import best_pull
+from apiece.advise.weigh import KAPPAS, WIDTH, HeldOut, Inquiry, Told, tell_sums
 from apiece.client.linear import deal_folds
 from apiece.data.sources.synthetic import linear as linear_federation
 from apiece.experiment import build as setup
@@ -56,26 +57,32 @@ def test_shared_models_of_all_settings_are_least_squares_without_the_held_out_ro
         np.testing.assert_allclose(flat(one), best, atol=2e-3)
 
 
-def test_scores_are_those_of_the_path_and_local_models_without_the_fold(clients):
-    federation, _, asked, of = clients
-    shared = {"w": np.full((1, 1, 3), 0.5, np.float32), "b": np.zeros((1, 1), np.float32)}
-    scores = q.Scores(*ask_scores(asked, of, ((1,),), shared, np.array([18.0, 1.8]), np.array([0.5]), None, SEED))
+def test_clients_tell_summed_scores_of_the_path_and_local_models_without_the_fold(clients):
+    federation, place, asked, of = clients
+    shared = {"w": np.full((2, 1, 3), 0.5, np.float32), "b": np.zeros((2, 1), np.float32)}
+    settings, pulls, ridges = ((1,), (0, 1)), np.array([18.0, 1.8]), np.array([0.5])
+    held = keep_candidates(place, asked, of, settings, shared, pulls, ridges, None, SEED)
+    told = tell_all(asked, held, settings, pulls, ridges)
     center = np.array([0.5, 0.5, 0.5, 0.0])
     for i in range(6):
         x, y = federation.train.client(i)
-        out = folds_of(i, 18) == 1
-        kept, target, n = with_ones(x[~out]), y[~out], int((~out).sum())
-        models = [center]
-        for pull in (18.0, 1.8):
-            lam = pull / n
-            models.append(np.linalg.solve(kept.T @ kept / n + lam * np.eye(4), kept.T @ target / n + lam * center))
-        ridge = np.diag([0.5, 0.5, 0.5, 0.0])
-        models.append(np.linalg.solve(kept.T @ kept / n + ridge, kept.T @ target / n))
-        expected = y[out][:, None] - with_ones(x[out]) @ np.stack(models).T
-        there = scores.present[i, 0] > 0
-        got = scores.said[i, 0][there][:, [0, 2, 3, 4], 0]
-        order = lambda rows: rows[np.argsort(rows[:, 0])]
-        np.testing.assert_allclose(order(got), order(expected), atol=5e-3)
+        for at, setting in enumerate(settings):
+            out = np.isin(folds_of(i, 18), setting)
+            kept, target, n = with_ones(x[~out]), y[~out], int((~out).sum())
+            models = [center]
+            for pull in pulls:
+                lam = pull / n
+                models.append(np.linalg.solve(kept.T @ kept / n + lam * np.eye(4), kept.T @ target / n + lam * center))
+            ridge = np.diag([0.5, 0.5, 0.5, 0.0])
+            models.append(np.linalg.solve(kept.T @ kept / n + ridge, kept.T @ target / n))
+            square = (y[out][:, None] - with_ones(x[out]) @ np.stack(models).T) ** 2
+            assert told.count[i, at] == out.sum()
+            np.testing.assert_allclose(told.every[i, at][[0, 2, 3, 4]], square.sum(axis=0), rtol=2e-2, atol=2e-2)
+    # Nothing that a client says has a place for an example; what it keeps has.
+    said, kept = (jax.tree.map(lambda leaf: leaf.shape, each) for each in (told, tuple(held._run.rows)))
+    every, many = 5, WIDTH + len(KAPPAS)
+    assert said == Told((6, 2), (6, 2, every), *[(6, 2, many)] * 2, *[(6, many, many)] * 2)
+    assert kept == ((6, 2, 10, every, 1), (6, 2, 10)), "of at most ten held-out examples"
 
 
 def test_clients_of_very_different_sizes_are_asked_in_buckets_and_answer_in_order():
@@ -92,12 +99,32 @@ def test_clients_of_very_different_sizes_are_asked_in_buckets_and_answer_in_orde
     assert ask_by_size(ask, make, sizes, ())[:, 0].tolist() == [0, 1, 2, 3, 4]
 
 
-def told(p, present=None):
-    """Held-out densities of two classes: [clients, examples, candidates] of the true one."""
-    said = np.log(np.stack([p, 1 - p], axis=-1))
-    return stacking.held_losses(
-        2, said[:, None], np.ones((len(p), 1, p.shape[1])) if present is None else present[:, None]
+def told(p, present=None, weights=None, less=None):
+    """What clients tell of held-out densities of two classes, [clients, examples, candidates] of the true one."""
+    present = np.ones(p.shape[:2]) if present is None else present
+    count = p.shape[2]
+    weights = np.full(count, 1 / count) if weights is None else weights
+    asked = Inquiry((), np.int32([*range(count), *[0] * (WIDTH - count)]),
+                    np.float32([np.append(weights, np.zeros(WIDTH - count))] * 2), np.ones(2, np.float32))  # fmt: skip
+    asked = jax.tree.map(jax.numpy.asarray, asked)
+    said = lambda p: np.log(np.stack([p, 1 - p], axis=-1)).astype(np.float32)
+    parts = (said(p), np.float32(present)), (said(p if less is None else less), np.float32(present))
+    return Told(*map(np.asarray, jax.vmap(lambda *parts: tell_sums(parts, asked, True))(*parts)))
+
+
+def weights_by_engine(p, present):
+    def score(given, data, key):
+        rows = jax.lax.dynamic_slice_in_dim(data.x, data.start, p.shape[1])
+        there = jax.lax.dynamic_slice_in_dim(data.y, data.start, p.shape[1])
+        return q.Scores(np.stack([0, 0])[:, None, None, None] + rows[None], np.ones((2, 1)) * there[None])
+
+    logs = np.log(np.stack([p, 1 - p], axis=-1)).astype(np.float32)  # rows are log densities already
+    rows = (
+        logs.reshape(-1, *logs.shape[2:]),
+        np.float32(present).reshape(-1),
+        np.arange(0, present.size + 1, p.shape[1]),
     )
+    return HeldOut(rows, len(p), False, score, np.zeros(1, np.float32), 2, 1).weigh([0, 1], np.ones(2))
 
 
 def densities(clients=30, examples=8, seed=0):
@@ -111,37 +138,54 @@ def test_pooled_and_own_weights_are_those_of_plain_em():
     p = densities()
     present = (np.random.default_rng(1).random(p.shape[:2]) < 0.8).astype(float)
     present[4] = 0
-    held = told(p, present)
     w = np.array([0.5, 0.5])
     for _ in range(60):
         means = [np.mean([p[i, e] * w / (p[i, e] @ w) for e in np.flatnonzero(present[i])], axis=0)
                  for i in range(len(p)) if present[i].any()]  # fmt: skip
         w = np.mean(means, axis=0)
-    pooled = stacking.pooled_weights(held)
-    np.testing.assert_allclose(pooled, w, rtol=1e-9)
-    own = pooled
-    for _ in range(25):
-        r = np.array([p[3, e] * own / (p[3, e] @ own) for e in np.flatnonzero(present[3])])
-        own = (r.sum(axis=0) + 10 * pooled) / (len(r) + 10)
-    np.testing.assert_allclose(stacking.own_weights(held, pooled, 10.0)[3], own, rtol=1e-9)
-    np.testing.assert_allclose(stacking.own_weights(held, pooled, 10.0)[4], pooled)
+    pooled = weights_by_engine(p, present)
+    np.testing.assert_allclose(pooled, [w, [1.0, 0.0]], rtol=1e-4, atol=1e-5)
+    losses = told(p, present, w).loss[3, 0]
+    there, mixed = np.flatnonzero(present[3]), 0.0
+    for half in (0, 1):
+        own = w
+        for _ in range(25):
+            r = np.array([p[3, e] * own / (p[3, e] @ own) for e in there if e % 2 != half])
+            own = (r.sum(axis=0) + 10 * w) / (len(r) + 10)
+        mixed -= sum(np.log(p[3, e] @ own) for e in there if e % 2 == half)
+    np.testing.assert_allclose(losses[WIDTH], mixed, rtol=1e-5)
+    np.testing.assert_allclose(losses[WIDTH + 3], -np.log(p[3, there] @ w).sum(), rtol=1e-5)
+    np.testing.assert_allclose(losses[:2], -np.log(p[3, there]).sum(axis=0), rtol=1e-5)
+    assert (told(p, present, w).loss[4] == 0).all(), "nobody held out, nothing told"
 
 
 def test_clients_have_weights_of_their_own_where_held_out_halves_confirm_them_and_not_for_noise():
     differ, alike = told(densities(clients=60)), told(np.random.default_rng(1).uniform(0.05, 0.95, (300, 8, 2)))
-    assert stacking.choose_kappa(differ, stacking.pooled_weights(differ)) == 10.0
-    assert stacking.choose_kappa(alike, stacking.pooled_weights(alike)) >= 100.0
-    assert stacking.choose_kappa(differ.of(np.arange(5)), np.array([0.5, 0.5])) == np.inf, "too few clients"
+    assert stacking.choose_kappa(differ) == 10.0
+    assert stacking.choose_kappa(alike) >= 100.0
+    assert stacking.choose_kappa(told(densities(clients=5))) == np.inf, "too few clients"
 
 
-def test_weights_of_an_example_never_come_from_its_own_half():
-    held = told(densities(clients=20))
-    pooled = stacking.pooled_weights(held)
-    other = held.log_density.copy()
-    other[:, ::2] = other[:, ::2, ::-1]
-    before, after = (stacking.cross_fitted(h, pooled, 10.0) for h in (held, held._replace(log_density=other)))
-    np.testing.assert_array_equal(before[:, ::2], after[:, ::2])
-    assert (before[:, 1::2] != after[:, 1::2]).any()
+def test_what_is_told_of_two_predictors_gives_their_paired_difference():
+    p = densities(clients=12)
+    found = told(p, weights=np.array([0.9, 0.1]))
+    total, square = stacking.paired(found.loss, found.loss_cross, 1, stacking.mixture_of(KAPPAS[-1]))
+    difference = np.log(p @ [0.9, 0.1]) - np.log(p[..., 1])
+    np.testing.assert_allclose(total, difference.sum(axis=1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(square, (difference**2).sum(axis=1), rtol=1e-4, atol=1e-4)
+
+
+def test_clients_of_all_sizes_score_on_as_many_rows_as_they_need():
+    def make(rows):
+        return lambda message, data, key: q.Scores(
+            np.full((1, rows // 4), rows, np.float32), np.ones((1, rows // 4), np.float32))  # fmt: skip
+
+    from apiece.protocol import Data
+
+    score = score_by_size(make, np.array([800, 20, 3]))
+    of = lambda size: jax.jit(lambda n: score((), Data(0, 0, 0, n, 800), None))(size)
+    assert [float(of(size).said[0, 0]) for size in (800, 20)] == [800.0, 50.0]
+    assert of(20).said.shape == of(800).said.shape and of(20).present.sum() == 50 // 4
 
 
 NAMES = ["shared", "frequencies", "path 0", "path 1", "local 0", "2 groups"]
@@ -153,7 +197,22 @@ def scored(levels, clients=40, examples=10, noise=0.03, seed=0):
         0.02,
         0.98,
     )
-    return told(p)
+    return p
+
+
+def chosen_of(p):
+    found = told(p)
+    picked = pick_candidates(stacking.pooled_scores(found, 2), NAMES)
+    weights = weights_by_candidates(p, picked.at)
+    return choose(told(p[:, :, picked.at], weights=weights)._replace(every=found.every), picked, weights)
+
+
+def weights_by_candidates(p, at):
+    w = np.full(len(at), 1 / len(at))
+    for _ in range(60):
+        joint = p[:, :, at] * w
+        w = (joint / joint.sum(axis=-1, keepdims=True)).mean(axis=(0, 1))
+    return w
 
 
 @pytest.mark.parametrize(
@@ -166,13 +225,13 @@ def scored(levels, clients=40, examples=10, noise=0.03, seed=0):
     ],
 )
 def test_the_best_candidate_is_named_where_a_mixture_adds_nothing(levels, named):
-    assert choose(scored(levels), NAMES).named == named
+    assert chosen_of(scored(levels)).named == named
 
 
 def test_a_mixture_is_named_where_clients_want_different_candidates():
     p = np.full((40, 10, 6), 0.4)
     p[::2, :, 0], p[1::2, :, 4] = 0.9, 0.9
-    assert choose(told(p), NAMES).named == "stack"
+    assert chosen_of(p).named == "stack"
 
 
 def test_gains_are_extrapolated_to_all_data_and_their_interval_holds_the_truth():
@@ -184,8 +243,9 @@ def test_gains_are_extrapolated_to_all_data_and_their_interval_holds_the_truth()
         law = ((0.2, 0.0), (0.2, 0.0), (0.1, 0.01), (0.1, 0.01), (0.1, 0.06), (0.3, 0.0))
         drawn = lambda share: np.stack([rng.random((60, 30)) < risk(a, b, share) for a, b in law], axis=-1)  # noqa: B023
         wrong = {share: drawn(share) for share in (0.75, 0.5)}
-        held, less = (told(np.where(wrong[share], 0.3, 0.7)) for share in (0.75, 0.5))
-        found = foresee(choose(held, NAMES)._replace(named="path"), held, less, 1.0).gains["local"]
+        held, less = (np.where(wrong[share], 0.3, 0.7) for share in (0.75, 0.5))
+        choice = chosen_of(held)._replace(named="path")
+        found = foresee(choice, told(held[:, :, choice.at], less=less[:, :, choice.at]), 1.0, True).gains["local"]
         inside += found.low <= 100 * (0.16 - 0.11) <= found.high
     assert 33 <= inside <= 40
 
@@ -201,10 +261,10 @@ def test_tight_groups_are_found_from_noisy_models():
 
 def test_the_pull_lies_where_a_parabola_through_three_points_is_least(clients):
     _, place, asked, of = clients
-    pilot = run_pilot(asked.engine, of, place.model.init(jax.random.key(0)), folds=1, seed=0, groups=False,
+    pilot = run_pilot(place, asked.engine, of, place.model.init(jax.random.key(0)), folds=1, seed=0, groups=False,
                       kept=Kept(None, ""), tell=lambda what, share: None)  # fmt: skip
     grid = np.log10(pilot.pulls)
-    choice = choose(stacking.held_losses(0, pilot.scores.said[:, :1], pilot.scores.present[:, :1]), pilot.names)
+    choice = pick_candidates(stacking.pooled_scores(pilot.first, 0), pilot.names)
     bowl = {f"path {k}": (g - grid[1] + 0.2) ** 2 for k, g in enumerate(grid)}
     scores = np.array([bowl.get(name, 9.0) for name in pilot.names])
     found = best_pull(choice._replace(path=1, scores=scores), pilot)

@@ -68,7 +68,7 @@ def test_a_killed_advice_goes_on_and_ends_with_the_same(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Kept, "tree", counted)
     again = advise(federation(), folds=1, out=tmp_path / "part")
-    assert set(seen) <= {"scores-0", "scores-1", "work"} and "scores-0" in seen
+    assert set(seen) <= {"scores-0", "scores-1", "weights", "told", "work"} and "scores-0" in seen
     drop = lambda found: {key: value for key, value in told(found).items() if key != "next"}
     assert drop(again) == drop(whole)
 
@@ -107,7 +107,7 @@ def test_from_a_table_to_an_advice_to_a_run_to_predictions(tmp_path):
         "advise", tmp_path / "wards.csv", "--client", "ward", "--label", "ill", "--folds", 1, "--out", out, "--json"
     )
     assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout)["format"] == 1
+    assert json.loads(told.stdout)["format"] == 2
     run = call("run", "--spec", out / "spec.toml", "--out", tmp_path / "run", "--json")
     assert run.exit_code == 0, run.output
     (tmp_path / "new.csv").write_text("\n".join(lines[:4]) + "\n")

@@ -6,7 +6,7 @@ from apiece.advise.foresee import Expected
 from apiece.experiment.record import Entry, Environment, Number
 from apiece.files import as_plain
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Ends(Entry):
@@ -103,9 +103,8 @@ class Stacked(Entry):
 
     weights: dict[str, Number]
     kappa: Number
-    """Examples that the pooled weights count for; null: clients have no weights of their own."""
-    clients: dict[str, list[Number]]
-    """Weights of the clients that the pilot has seen, in the order of `weights`; none where they are everybody's."""
+    """Examples that the pooled weights count for, against those of a client, whose own weights stay with it; null:
+    clients have no weights of their own."""
     gain: Number
     """In loss, over the best single candidate, on examples that the weights have not seen; and its standard error."""
     doubt: Number

@@ -11,7 +11,7 @@ import numpy as np
 
 from apiece import files
 from apiece.advise import questions as q
-from apiece.advise import sentences, stacking
+from apiece.advise import sentences
 from apiece.advise.advice import (
     FORMAT,
     Advice,
@@ -26,12 +26,13 @@ from apiece.advise.advice import (
     Theory,
     Tried,
 )
-from apiece.advise.choose import Choice, choose
+from apiece.advise.choose import Choice, pick_candidates, weigh_candidates
 from apiece.advise.differ import Difference, measure_difference, own_share
 from apiece.advise.foresee import Foreseen, foresee
 from apiece.advise.keep import Kept
-from apiece.advise.pilot import FEWEST_FOR_GROUPS, Pilot, run_pilot
+from apiece.advise.pilot import FEWEST_FOR_GROUPS, Pilot, outputs_of, run_pilot
 from apiece.advise.recipe import Recipe, best_pull, make_recipe, make_spec_values, step_size
+from apiece.advise.stacking import pooled_scores
 from apiece.data import Federation
 from apiece.errors import UserError
 from apiece.experiment import build as setup
@@ -47,7 +48,6 @@ from apiece.methods.local_ridge import check_linear
 Watch = Callable[[str, int, int], None]
 SUPPORTED = 0.5  # a client's own share of its posterior, above which it is told apart from everybody
 DEAR = 2_000_000  # numbers (rows, features, classes) whose candidates are not solved at every look
-OWN_WEIGHTS = 1000  # clients whose weights are written down
 PASSES = {"mid": 900, "lean": 550, "bare": 300}  # roughly: two folds; one; one without groups
 
 
@@ -115,15 +115,15 @@ def _advise(
     folds, groups = (folds if level == "mid" else 1), level != "bare"
     kept = Kept(None if folder is None else folder / "pilot", _made_of(place, seed, folds, groups, engine))
     tell = lambda what, share: watch(what, round(100 * share), 100)
-    pilot = run_pilot(runs, of, init, folds=folds, seed=seed, groups=groups, kept=kept, tell=tell)
+    pilot = run_pilot(place, runs, of, init, folds=folds, seed=seed, groups=groups, kept=kept, tell=tell)
     tell("weighing", 0.92)
-    held, halves = (stacking.held_losses(classes, pilot.scores.said[:, part], pilot.scores.present[:, part])
-                    for part in (slice(0, folds), slice(folds, None)))  # fmt: skip
     found = measure_difference(pilot, classes)
     alike = len(pilot.sizes) >= FEWEST_FOR_GROUPS and found.z < 2 and not found.memorised
-    choice = choose(held, pilot.names, share=alike, seed=seed)
+    outputs = outputs_of(init)
+    picked = pick_candidates(pooled_scores(pilot.first, classes, outputs), pilot.names)
+    choice, told = weigh_candidates(pilot.held, pilot.first, picked, kept, classes, outputs, alike)
     scale = 1.0 if classes else max(float(np.var(np.asarray(place.federation.train.y, np.float64))), 1e-12)
-    seen = foresee(choice, held, halves, scale, seed)
+    seen = foresee(choice, told, scale, bool(classes), seed)
     step = step_size(place, runs, seed)
     recipe = make_recipe(choice, pilot, step)
     told = _told_model(values["model"])
@@ -262,7 +262,7 @@ def _write_up(
         gains={name: Ends.of(ends) for name, ends in seen.gains.items()},
         loss_gains={name: Ends.of(ends) for name, ends in seen.loss_gains.items()},
         hurt=_harmed(seen, ids),
-        stack=_stacked(choice, ids),
+        stack=_stacked(choice),
         tried=tried,
         theory=_theory(found, pilot, federation),
         reasons=sentences.reasons(choice, pilot, seen, found, kind, label_share),
@@ -328,12 +328,10 @@ def _harmed(seen: Foreseen, ids: np.ndarray) -> Harmed | None:
                   at_risk={name(at): float(found.risk[at]) for at in riskiest if found.risk[at] > 0.05})  # fmt: skip
 
 
-def _stacked(choice: Choice, ids: np.ndarray) -> Stacked:
-    own = choice.own if np.isfinite(choice.kappa) and len(ids) <= OWN_WEIGHTS else choice.own[:0]
+def _stacked(choice: Choice) -> Stacked:
     weights = dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
-    clients = {str(i): row.round(4).tolist() for i, row in zip(ids, own, strict=False)}
     kappa = choice.kappa if np.isfinite(choice.kappa) else float("nan")
-    return Stacked(weights=weights, kappa=kappa, clients=clients, gain=choice.better, doubt=choice.doubt)
+    return Stacked(weights=weights, kappa=kappa, gain=choice.better, doubt=choice.doubt)
 
 
 def _theory(found: Difference, pilot: Pilot, federation: Federation) -> Theory:

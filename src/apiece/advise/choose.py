@@ -8,27 +8,40 @@ from typing import NamedTuple
 import numpy as np
 
 from apiece.advise import stacking
-from apiece.advise.stacking import Held
+from apiece.advise.keep import Kept
+from apiece.advise.stacking import client_means, paired
+from apiece.advise.weigh import HeldOut, Told
 from apiece.evaluate.empirical_bayes import fit_normal, posterior
 
 WORTH_GROUPS = 0.1  # a weight of group models in a stack, below which they are left out
 
 
-class Choice(NamedTuple):
-    """What was chosen. `kinds` are the candidates of the stack, `at` where each stands among all."""
+class Picked(NamedTuple):
+    """The best of each kind of candidate: `kinds` are those of the stack, `at` where each stands among all."""
 
     kinds: list[str]
     at: list[int]
     scores: np.ndarray  # of all candidates
-    single: str
-    named: str  # a candidate's kind, or "stack"
-    weights: np.ndarray  # pooled, of `kinds`
-    own: np.ndarray  # [clients, kinds]
-    kappa: float
     path: int  # the point of the path
     nearer: int | None  # the next more local one
     ridge: int
     groups: int | None  # how many
+
+
+class Choice(NamedTuple):
+    """What was chosen."""
+
+    kinds: list[str]
+    at: list[int]
+    scores: np.ndarray
+    path: int
+    nearer: int | None
+    ridge: int
+    groups: int | None
+    single: str
+    named: str  # a candidate's kind, or "stack"
+    weights: np.ndarray  # pooled, of `kinds`
+    kappa: float
     better: float  # by how much the stack beats the single, in loss; and its standard error
     doubt: float
     alone: np.ndarray  # clients that are better off alone, by a posterior mean
@@ -39,14 +52,14 @@ class Choice(NamedTuple):
             return float(kind == self.named)
         return float(self.weights[self.kinds.index(kind)]) if kind in self.kinds else 0.0
 
+    def predictor(self, name: str) -> int:
+        """Which predictor of `Told` a kind is, "stack", or what was named ("advised")."""
+        name = self.named if name == "advised" else name
+        return stacking.mixture_of(self.kappa) if name == "stack" else self.kinds.index(name)
 
-def choose(held: Held, names: list[str], share: bool = False, seed: int = 0) -> Choice:
-    """The choice from the scores of all candidates; `share`: whether nothing tells clients apart otherwise.
 
-    Args:
-        held: of models that were trained without the fold. names: of its candidates, as `candidate_names` has them.
-    """
-    scores = stacking.pooled_scores(held)
+def pick_candidates(scores: np.ndarray, names: list[str]) -> Picked:
+    """The best of each kind, by pooled scores; `names` as `candidate_names` has them."""
     find = lambda word: [at for at, name in enumerate(names) if word in name.split()]
     path, local, groups = find("path"), find("local"), find("groups")
     best_path = path[int(np.argmin(scores[path]))]
@@ -57,31 +70,46 @@ def choose(held: Held, names: list[str], share: bool = False, seed: int = 0) -> 
     chosen["local"] = best_local
     if groups:
         chosen["groups"] = groups[int(np.argmin(scores[groups]))]
-    kinds, at = list(chosen), list(chosen.values())
-    mine = held.take(at)
-    weights = stacking.pooled_weights(mine)
-    if groups and weights[-1] < WORTH_GROUPS:  # several more models for next to nothing
-        weights = np.append(stacking.pooled_weights(held.take(at[:-1])), 0.0)
-    kappa = stacking.choose_kappa(mine, weights, seed)
-    single = kinds[int(np.argmin(scores[at]))]
-    if single == "local" and len(held.present) < stacking.FEWEST:
-        # Few clients cannot tell local from the path, and the path has less to lose.
-        gap = mine.log_density[:, :, kinds.index("local")] - mine.log_density[:, :, kinds.index("path")]
-        gain, noise = mean_and_doubt(stacking.client_means(gap, held.present))
-        single = "path" if gain < noise else single
-    stack = -stacking.mixed_log_density(mine, stacking.cross_fitted(mine, weights, kappa))
-    one = -mine.log_density[:, :, kinds.index(single)]
-    better, doubt = mean_and_doubt(stacking.client_means(one - stack, held.present))
-    named = "stack" if better > doubt else single
-    if share and named in ("path", "nearer", "local", "stack"):
-        gain, noise = mean_and_doubt(stacking.client_means(
-            mine.log_density[:, :, kinds.index("path")] - mine.log_density[:, :, 0], held.present))  # fmt: skip
-        named = "shared" if gain < 1.645 * noise else named
-    alone = better_alone(mine, kinds, single) if single not in ("local", "groups") else np.zeros(0, int)
     count = int(names[chosen["groups"]].split()[0]) if groups else None
-    return Choice(kinds, at, scores, single, named, weights, stacking.own_weights(mine, weights, kappa), kappa,
-                  path.index(best_path), None if nearer is None else path.index(nearer), local.index(best_local), count,
-                  better, doubt, alone)  # fmt: skip
+    return Picked(list(chosen), list(chosen.values()), scores, path.index(best_path),
+                  None if nearer is None else path.index(nearer), local.index(best_local), count)  # fmt: skip
+
+
+def settle_weights(picked: Picked, both: np.ndarray) -> np.ndarray:
+    """The pooled weights, of the two that EM gave: with group models if they are worth several more of them."""
+    return both[1] if "groups" in picked.kinds and both[0, -1] < WORTH_GROUPS else both[0]
+
+
+def weigh_candidates(
+    held: HeldOut, first: Told, picked: Picked, kept: Kept, classes: int, outputs: int, share: bool
+) -> tuple[Choice, Told]:
+    """(the choice, what clients told for it): pooled weights by EM, then sums of the candidates and their mixture."""
+    variance = stacking.variance_of(first, classes, outputs)
+    weights = settle_weights(picked, kept.tree("weights", lambda: held.weigh(picked.at, variance)))
+    told = Told(*kept.tree("told", lambda: held.tell(picked.at, weights, variance)))
+    return choose(told, picked, weights, share), told
+
+
+def choose(told: Told, picked: Picked, weights: np.ndarray, share: bool = False) -> Choice:
+    """The choice, from what clients told of these candidates and of their mixture by these pooled weights.
+
+    `share`: whether nothing tells clients apart otherwise.
+    """
+    kinds, count = picked.kinds, told.count[:, 0]
+    kappa = stacking.choose_kappa(told)
+    single = kinds[int(np.argmin(picked.scores[picked.at]))]
+    gains = lambda one, other: mean_and_doubt(client_means(told.loss[:, 0, other] - told.loss[:, 0, one], count))
+    if single == "local" and "path" in kinds and len(count) < stacking.FEWEST:
+        # Few clients cannot tell local from the path, and the path has less to lose.
+        gain, noise = gains(kinds.index("local"), kinds.index("path"))
+        single = "path" if gain < noise else single
+    better, doubt = gains(stacking.mixture_of(kappa), kinds.index(single))
+    named = "stack" if better > doubt else single
+    if share and named not in ("shared", "groups"):
+        gain, noise = gains(kinds.index("path"), 0)
+        named = "shared" if gain < 1.645 * noise else named
+    alone = better_alone(told, kinds, single) if single not in ("local", "groups") else np.zeros(0, int)
+    return Choice(*picked, single, named, weights, kappa, better, doubt, alone)
 
 
 def mean_and_doubt(values: np.ndarray) -> tuple[float, float]:
@@ -96,24 +124,30 @@ def mean_and_doubt(values: np.ndarray) -> tuple[float, float]:
     return float(there.mean()), float(there.std(ddof=1) / np.sqrt(len(there)))
 
 
-def better_alone(held: Held, kinds: list[str], single: str) -> np.ndarray:
+def better_alone(told: Told, kinds: list[str], single: str) -> np.ndarray:
     """The clients for whom the posterior mean of (local - single) is below 0 by its standard deviation.
 
     Normal-normal, over all clients: what one client's few examples say is shrunken to what all of them say.
     """
-    loss = -held.log_density
-    difference = loss[:, :, kinds.index("local")] - loss[:, :, kinds.index(single)]
-    count = held.present.sum(axis=1)
+    count = np.asarray(told.count[:, 0], np.float64)
     there = np.flatnonzero(count > 0)
-    if len(there) < stacking.FEWEST:
+    if "local" not in kinds or len(there) < stacking.FEWEST:
         return np.zeros(0, int)
-    means = stacking.client_means(difference, held.present)
-    d = means[there]
-    centred = np.where(held.present[there] > 0, difference[there] - d[:, None], 0)
-    own, n = (centred**2).sum(axis=1), count[there]
-    pooled = own.sum() / max((n - 1).sum(), 1)
-    v = (20 * pooled + own) / (19 + n) / n
+    total, square = paired(told.loss, told.loss_cross, kinds.index("local"), kinds.index(single))
+    d, v = shrunken(total[there], square[there], count[there])
     if not (v > 0).all():
         return np.zeros(0, int)
     mean, variance = posterior(d, v, fit_normal(d, v))
     return there[mean + np.sqrt(variance) < 0]
+
+
+def shrunken(total: np.ndarray, square: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mean of each client, variance of that mean, its own shrunken to the pooled one as by 20 examples), from sums.
+
+    >>> [part.round(3).tolist() for part in shrunken(np.array([0.0, 4.0]), np.array([2.0, 10.0]), np.array([2, 2]))]
+    [[0.0, 2.0], [1.0, 1.0]]
+    """
+    mean = total / count
+    own = np.maximum(square - total * mean, 0)
+    pooled = own.sum() / max((count - 1).sum(), 1)
+    return mean, (20 * pooled + own) / (19 + count) / count

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from apiece.advise import stacking
-from apiece.advise.choose import Choice
-from apiece.advise.stacking import Held
-from apiece.evaluate.hurt import Hurt, hurt
+from apiece.advise.choose import Choice, shrunken
+from apiece.advise.stacking import client_means, paired
+from apiece.advise.weigh import Told
+from apiece.evaluate.empirical_bayes import fit_normal, posterior
+from apiece.evaluate.hurt import Hurt, hurt_from_sums
 
 LEVEL = 0.9
 UNSURE = 0.15  # of a gain: how far extrapolation was off, in the study
@@ -41,42 +42,32 @@ class Foreseen(NamedTuple):
     supported: np.ndarray  # how much of that is the client's own, 0 to 1
 
 
-def foresee(choice: Choice, held: Held, halves: Held, scale: float, seed: int = 0) -> Foreseen:
-    """Expectations from held-out scores: `held` of models on three quarters of the data, `halves` on half of them.
+def foresee(choice: Choice, told: Told, scale: float, mistakes: bool, seed: int = 0) -> Foreseen:
+    """Expectations from held-out sums, of models on three quarters of the data and on half of them.
 
-    `scale`: a point is a hundredth of it: 1 for classes, the targets' variance for numbers.
+    `scale`: a point is a hundredth of it: 1 for classes, the targets' variance for numbers. `mistakes`: errors are
+    0 or 1.
     """
     points = 100 / scale
-    most, less = held.take(choice.at), halves.take(choice.at)
-    every = {}
-    for name in dict.fromkeys(["advised", *choice.kinds]):
-        every[name] = [_of(choice, part, name) for part in (most, less)]
-    mean = lambda values, part: stacking.client_means(values, part.present)
-    at_full = lambda pair: 1.5 * mean(pair[0], most) - 0.5 * mean(pair[1], less)
+    every = {name: choice.predictor(name) for name in dict.fromkeys(["advised", *choice.kinds])}
+    part = lambda sums, at, k: client_means(sums[:, k, at], told.count[:, k])
+    at_full = lambda sums, at: 1.5 * part(sums, at, 0) - 0.5 * part(sums, at, 1)
     errors, gains, loss_gains = {}, {}, {}
-    for name, ((error, _), (error_less, _)) in every.items():
-        correction = np.nanmean(mean(error, most)) - np.nanmean(mean(error_less, less))
-        errors[name] = _interval(points * at_full((error, error_less)), points * correction / 2)
-    for other in [name for name in every if name != "advised"]:
-        both = [
-            (every[other][k][0] - every["advised"][k][0], every[other][k][1] - every["advised"][k][1]) for k in (0, 1)
-        ]
-        gains[other] = _interval(points * at_full((both[0][0], both[1][0])), None)
-        loss_gains[other] = _interval(at_full((both[0][1], both[1][1])), None)
-    over = every["local"][0][0] - every["advised"][0][0]
-    posterior = _posterior(points * over, points * at_full((over, every["local"][1][0] - every["advised"][1][0])), most)
-    judged, found = _harm(every["advised"][0][0], every["local"][0][0], most, scale, seed)
-    return Foreseen(errors, gains, loss_gains, found, judged, *posterior)
-
-
-def _of(choice: Choice, held: Held, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """([clients, examples] errors, losses) of a candidate, or of what is advised."""
-    name = choice.named if name == "advised" else name
-    if name == "stack":
-        weights = stacking.cross_fitted(held, choice.weights, choice.kappa)
-    else:
-        weights = stacking.only(held, choice.kinds.index(name))
-    return stacking.mixed_errors(held, weights), -stacking.mixed_log_density(held, weights)
+    for name, at in every.items():
+        correction = np.nanmean(part(told.error, at, 0)) - np.nanmean(part(told.error, at, 1))
+        errors[name] = _interval(points * at_full(told.error, at), points * correction / 2)
+    for other in choice.kinds:
+        less = lambda sums: at_full(sums, every[other]) - at_full(sums, every["advised"])  # noqa: B023 (used at once)
+        gains[other] = _interval(points * less(told.error), None)
+        loss_gains[other] = _interval(less(told.loss), None)
+    nothing = np.full(len(told.count), np.nan)
+    if "local" not in every:
+        return Foreseen(errors, gains, loss_gains, None, np.zeros(0, int), nothing, nothing, np.zeros(len(nothing)))
+    corrected = points * (at_full(told.error, every["local"]) - at_full(told.error, every["advised"]))
+    total, square = paired(told.error, told.error_cross, every["local"], every["advised"])
+    seen = _posterior(points * total, points**2 * square, corrected, told.count[:, 0])
+    judged, found = _harm(-total, square, told.count[:, 0], scale, mistakes, seed)
+    return Foreseen(errors, gains, loss_gains, found, judged, *seen)
 
 
 def _interval(of_clients: np.ndarray, unsure: float | None) -> Expected:
@@ -92,19 +83,16 @@ def _interval(of_clients: np.ndarray, unsure: float | None) -> Expected:
     return Expected(middle, float(middle - width), float(middle + width))
 
 
-def _posterior(gain: np.ndarray, corrected: np.ndarray, held: Held) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _posterior(
+    total: np.ndarray, square: np.ndarray, corrected: np.ndarray, count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every client's gain as all clients' examples together tell it: (mean, standard deviation, share of its own)."""
-    from apiece.evaluate.empirical_bayes import fit_normal, posterior
-
-    count = held.present.sum(axis=1)
     there = np.flatnonzero((count > 0) & np.isfinite(corrected))
     nothing = np.full(len(count), np.nan)
     if len(there) < 2:
         return nothing, nothing, np.zeros(len(count))
-    d, n = corrected[there], count[there]
-    centre = stacking.client_means(gain, held.present)[there]
-    own = np.where(held.present[there] > 0, (gain[there] - centre[:, None]) ** 2, 0).sum(axis=1)
-    v = 2.5 * (20 * own.sum() / max((n - 1).sum(), 1) + own) / (19 + n) / n  # 1.5^2 + 0.5^2: of the extrapolation
+    d = corrected[there]
+    v = 2.5 * shrunken(total[there], square[there], count[there])[1]  # 1.5^2 + 0.5^2: of the extrapolation
     if not (v > 0).all():
         return nothing, nothing, np.zeros(len(count))
     prior = fit_normal(d, v)
@@ -115,14 +103,15 @@ def _posterior(gain: np.ndarray, corrected: np.ndarray, held: Held) -> tuple[np.
     return found[0], found[1], found[2]
 
 
-def _harm(error: np.ndarray, local: np.ndarray, held: Held, scale: float, seed: int) -> tuple[np.ndarray, Hurt | None]:
+def _harm(
+    total: np.ndarray, square: np.ndarray, count: np.ndarray, scale: float, mistakes: bool, seed: int
+) -> tuple[np.ndarray, Hurt | None]:
     """Who is worse off than alone, on held-out examples, as `apiece.evaluate.hurt` tells it."""
-    count = held.present.sum(axis=1).astype(int)
     judged = np.flatnonzero(count > 0)
     if len(judged) > JUDGED:
         judged = np.sort(np.random.default_rng([seed, 0x687572]).permutation(judged)[:JUDGED])
     if not len(judged):
         return judged, None
-    there = held.present[judged] > 0
-    offsets = np.concatenate([[0], np.cumsum(count[judged])])
-    return judged, hurt(error[judged][there], local[judged][there], offsets, scale=scale, level=LEVEL, seed=seed)
+    found = hurt_from_sums(total[judged], square[judged], count[judged], mistakes=mistakes, scale=scale, level=LEVEL,
+                           seed=seed)  # fmt: skip
+    return judged, found

@@ -8,17 +8,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from scipy.cluster import vq
 
 from apiece import tree
 from apiece.advise import questions as q
-from apiece.advise.folds import Setting, ask_by_size, settings_of
+from apiece.advise.folds import Setting, ask_by_size, settings_of, size_buckets
 from apiece.advise.keep import Kept
 from apiece.advise.solve import minimize_pooled
-from apiece.advise.stacking import held_losses, pooled_scores
+from apiece.advise.stacking import pooled_scores
+from apiece.advise.weigh import HeldOut, Score, Told
 from apiece.engines.engine import Engine
-from apiece.protocol import Params, Tree
+from apiece.engines.remote.engine import Remote
+from apiece.experiment.build import Arena
+from apiece.protocol import Data, Message, Params, Tree
 
 SHARED_EVALUATIONS = 60
 GROUP_EVALUATIONS = (10, 12)  # before, and after clients have chosen again
@@ -60,7 +65,8 @@ class Pilot(NamedTuple):
     names: list[str]  # of candidates
     pulls: np.ndarray  # c, of the path's points
     ridges: np.ndarray
-    scores: q.Scores
+    first: Told  # of all candidates
+    held: HeldOut  # the clients, with what they keep of their held-out examples
     members: np.ndarray | None  # [clients, kinds]
     spectra: tuple[np.ndarray, np.ndarray]  # (of whom, eigenvalues)
     extended: bool
@@ -71,8 +77,9 @@ Tell = Callable[[str, float], None]
 
 
 def run_pilot(
-    engine: Engine, of: q.Linear, init: Params, *, folds: int, seed: int, groups: bool, kept: Kept, tell: Tell
-) -> Pilot:
+    place: Arena, engine: Engine, of: q.Linear, init: Params, *, folds: int, seed: int, groups: bool, kept: Kept,
+    tell: Tell,
+) -> Pilot:  # fmt: skip
     """The whole pilot on an engine's clients; `kept` has what an earlier, interrupted one found."""
     began = time.perf_counter()
     sizes = np.asarray(engine.sizes[: engine.population])
@@ -106,17 +113,18 @@ def run_pilot(
     tell("scoring candidates", 0.65)
     extended = False
     for turn in range(BEYOND + 1):
-        ask = lambda: ask_scores(seen, of, settings[1:], out, pulls * usual, ridges, group_models, seed)  # noqa: B023
-        scores = q.Scores(*kept.tree(f"scores-{turn}", ask))
+        held = keep_candidates(place, seen, of, settings[1:], out, pulls * usual, ridges, group_models, seed)
+        first = Told(*kept.tree(f"scores-{turn}", lambda: tell_all(seen, held, settings[1:], pulls, ridges)))  # noqa: B023
         names = q.candidate_names(len(pulls), len(ridges), grouped)
-        further = _further(names, pulls, ridges, score_table(of, scores, folds)) if turn < BEYOND else None
+        score = pooled_scores(first, of.classes, outputs_of(init))
+        further = _further(names, pulls, ridges, score) if turn < BEYOND else None
         if further is None:
             break
         pulls, ridges, extended = *further, True
         tell("going further along the path", 0.8 + 0.05 * turn)
     work = kept.tree("work", lambda: np.array([seen.passes, seen.exchanges, time.perf_counter() - began, seen.pace]))
-    return Pilot(settings[1:], sizes, usual, scale, shared, moments, hessian_square, rows, names, pulls, ridges, scores,
-                 members, spectra, extended, Work(float(work[0]), int(work[1]), *map(float, work[2:])))  # fmt: skip
+    return Pilot(settings[1:], sizes, usual, scale, shared, moments, hessian_square, rows, names, pulls, ridges, first,
+                 held, members, spectra, extended, Work(float(work[0]), int(work[1]), *map(float, work[2:])))  # fmt: skip
 
 
 class Asked:
@@ -229,15 +237,52 @@ def _as_models(flat: np.ndarray, like: Params) -> Params:
                                           for part, leaf in parts])  # fmt: skip
 
 
-def ask_scores(
-    seen: Asked, of: q.Linear, settings: tuple[Setting, ...], shared: Params, pulls: np.ndarray, ridges: np.ndarray,
-    groups: Params | None, seed: int,
-) -> q.Scores:  # fmt: skip
-    """The held-out scores of all candidates, from every client."""
+def keep_candidates(
+    place: Arena, seen: Asked, of: q.Linear, settings: tuple[Setting, ...], shared: Params, pulls: np.ndarray,
+    ridges: np.ndarray, groups: Params | None, seed: int,
+) -> HeldOut:  # fmt: skip
+    """The clients, who are going to keep the held-out scores of all candidates."""
     grouped = groups is not None
-    message = (shared, np.float32(pulls), np.float32(ridges), groups if grouped else shared, np.int32(seed))
-    cost = (q.STEPS * len(pulls) + q.LOCAL_STEPS * len(ridges)) * share_kept(settings)
-    return seen.ask(lambda most: q.score_question(of, settings, most, grouped), message, cost)
+    given = (shared, np.float32(pulls), np.float32(ridges), groups if grouped else shared, np.int32(seed))
+    score = score_by_size(lambda most: q.score_question(of, settings, most, grouped).answer, seen.sizes)
+    rows, remote = (place.x, place.y, place.offsets), isinstance(seen.engine, Remote)
+    return HeldOut(rows, place.population, remote, score, given, of.classes, len(settings) - 1)
+
+
+def tell_all(seen: Asked, held: HeldOut, settings: tuple[Setting, ...], pulls: np.ndarray, ridges: np.ndarray) -> Told:
+    """What clients tell of all candidates, none of them chosen yet; counts what their scores cost."""
+    seen.passes += (q.STEPS * len(pulls) + q.LOCAL_STEPS * len(ridges)) * share_kept(settings)
+    seen.exchanges += 2
+    return held.tell([0], np.ones(1), np.ones(2))
+
+
+def score_by_size(make: Callable[[int], Score], sizes: np.ndarray) -> Score:
+    """One score for clients of all sizes: each works on as many rows as its bucket needs, and answers in one shape."""
+    edges = [rows for rows, _ in size_buckets(tuple(int(size) for size in sizes))]
+
+    def score(message: Message, data: Data, key: Tree) -> q.Scores:
+        most = sorted({min(edge, data.capacity or edge) for edge in edges})
+        shapes = jax.eval_shape(make(edges[0]), message, data, key)
+
+        def of(rows: int) -> Callable[[], q.Scores]:
+            def found() -> q.Scores:
+                fill = lambda leaf, like: jnp.pad(
+                    leaf, [(0, have - n) for n, have in zip(leaf.shape, like.shape, strict=True)]
+                )
+                return jax.tree.map(fill, make(rows)(message, data, key), shapes)
+
+            return found
+
+        if len(most) == 1:
+            return of(most[0])()
+        return lax.switch(jnp.searchsorted(jnp.array(most[:-1]), data.size, side="left"), [of(rows) for rows in most])
+
+    return score
+
+
+def outputs_of(params: Params) -> int:
+    """How many numbers a linear model predicts."""
+    return int(np.shape(params["b"])[0]) if np.ndim(params["b"]) else 1
 
 
 def _hessian_square(seen: Asked, of: q.Linear, shared: Params, seed: int) -> np.ndarray:
@@ -255,11 +300,6 @@ def _spectra(seen: Asked, of: q.Linear, shared: Params, sizes: np.ndarray) -> tu
     who = np.unique(order[np.linspace(0, len(sizes) - 1, min(SPECTRA, len(sizes))).astype(int)])
     rows = min(int(sizes.max()), SPECTRUM_ROWS)
     return who, np.asarray(seen.engine.ask(q.spectrum_question(of, rows), shared, who.tolist()))
-
-
-def score_table(of: q.Linear, scores: q.Scores, folds: int) -> np.ndarray:
-    """[candidates]: mean over clients of their mean held-out loss, with models of three quarters of the data."""
-    return pooled_scores(held_losses(of.classes, scores.said[:, :folds], scores.present[:, :folds]))
 
 
 def _further(

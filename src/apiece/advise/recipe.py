@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apiece.advise.choose import Choice
+from apiece.advise.choose import Choice, Picked
 from apiece.advise.pilot import Pilot
 from apiece.experiment.build import Arena
 from apiece.experiment.spec_tables import TrainSpec
@@ -50,7 +50,7 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     return Recipe("stack", options | train, ROUNDS)
 
 
-def best_pull(choice: Choice, pilot: Pilot) -> float:
+def best_pull(choice: Choice | Picked, pilot: Pilot) -> float:
     """The c with the least held-out loss: between points of the path, where a parabola through three has its bottom.
 
     At most half a step away from the best of them.

@@ -101,7 +101,7 @@ def reasons(
 
 def doubts(choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, folds: int, grouped: bool) -> list[str]:
     """What cannot be known, or went beyond what was planned."""
-    said, held = [], pilot.scores.present[:, :folds].sum(axis=(1, 2))
+    said, held = [], pilot.first.count[:, 0]
     low, high = np.quantile(held, [0.1, 0.9]) if len(held) else (0, 0)
     width = (seen.gains["shared"].high - seen.gains["shared"].low) / 2
     if choice.named == "shared":

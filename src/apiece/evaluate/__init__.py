@@ -16,7 +16,7 @@ from apiece.evaluate.binary import (
 )
 from apiece.evaluate.clients import per_client, sizes_of
 from apiece.evaluate.convergence import Trend, trend_of, trend_of_seeds
-from apiece.evaluate.hurt import Hurt, hurt
+from apiece.evaluate.hurt import Hurt, hurt, hurt_from_sums
 from apiece.evaluate.metrics import Interval, interval, paired_interval, r2, summarize
 from apiece.evaluate.outputs import balanced_accuracy, macro_auc, macro_f1
 from apiece.evaluate.ranking import excludes_tie, gap_to_best, half_over_clients, ranked
@@ -38,6 +38,7 @@ __all__ = [
     "has_both_classes",
     "has_variance",
     "hurt",
+    "hurt_from_sums",
     "interval",
     "macro_auc",
     "macro_f1",

@@ -42,7 +42,7 @@ from apiece.errors import UserError
 from apiece.evaluate.clients import sizes_of, sum_per_client
 from apiece.evaluate.empirical_bayes import PSEUDO_EXAMPLES, fit_normal, mean_variance, posterior
 from apiece.evaluate.npmle import TINY, fit_grid, grid_likelihood, posterior_on_grid, two_humps
-from apiece.evaluate.ties import chance_above_zero, sign_p_values
+from apiece.evaluate.ties import RADEMACHER, chance_above_zero, sign_p_values
 
 # Numbers held at once by the bootstrap: 2^22 float64 are 32 MB.
 CHUNK = 2**22
@@ -124,9 +124,62 @@ def hurt(
     seeds = np.asarray(error).size / difference.size
     t = sum_per_client(difference, offsets) / sizes[present] * (100 / (seeds * scale))
     v = mean_variance(difference, offsets) * (100 / (seeds * scale)) ** 2
-    tie_p, tie_chance = sign_p_values(difference, offsets), chance_above_zero(difference, offsets, seed=seed)
+    ties = sign_p_values(difference, offsets), chance_above_zero(difference, offsets, seed=seed)
+    return _judge(sizes, t, v, *ties, delta, false_discovery_rate, level, resamples, seed)
+
+
+def hurt_from_sums(
+    total: ArrayLike,
+    square: ArrayLike,
+    count: ArrayLike,
+    *,
+    mistakes: bool,
+    delta: float = 1.0,
+    scale: float = 1.0,
+    false_discovery_rate: float = 0.05,
+    level: float = 0.95,
+    resamples: int = 400,
+    seed: int = 0,
+) -> Hurt:
+    """The same from sums that clients tell of their differences from Local: of these, of their squares, how many.
+
+    `mistakes`: errors are 0 or 1, so that sums tell all; else `naive_if_tied` is not known, and 1/2.
+
+    >>> local, method = np.zeros(6), np.array([1, 0, 0, 1, 1, 0.0])
+    >>> same = hurt_from_sums([1, 2], [1, 2], [3, 3], mistakes=True), hurt(method, local, [0, 3, 6])
+    >>> [round(found.hurt_expected, 6) for found in same]
+    [0.998996, 0.998996]
+    """
+    sizes = np.asarray(count, np.int64)
+    there = sizes > 0
+    if not there.any():
+        raise UserError("no client has a test example")
+    total, square = (np.asarray(each, np.float64)[there] for each in (total, square))
+    n = sizes[there]
+    own = np.maximum(square - total**2 / n, 0)
+    own = np.where(own > 1e-12 * square, own, 0)
+    pooled = own.sum() / (n - 1).sum() if own.sum() > 0 else square.sum() / n.sum()
+    v = (PSEUDO_EXAMPLES * pooled + own) / (PSEUDO_EXAMPLES - 1 + n) / n
+    if mistakes:
+        unequal = np.round(square)
+        tie_p = stats.binom.sf(np.round((square + total) / 2) - 1, unequal, 0.5)
+        balanced = np.where(unequal % 2 == 0, stats.binom.pmf(unequal // 2, unequal, 0.5), 0)
+        tie_chance = (1 - balanced) / 2
+    else:
+        tie_p = np.minimum(1, RADEMACHER * stats.norm.sf(total / np.sqrt(np.where(square > 0, square, 1))))
+        tie_p, tie_chance = np.where(square > 0, tie_p, 1.0), np.where(square > 0, 0.5, 0.0)
+    t, v = total / n * (100 / scale), v * (100 / scale) ** 2
+    return _judge(sizes, t, v, tie_p, tie_chance, delta, false_discovery_rate, level, resamples, seed)
+
+
+def _judge(
+    sizes: NDArray, t: NDArray, v: NDArray, tie_p: NDArray, tie_chance: NDArray, delta: float, rate: float,
+    level: float, resamples: int, seed: int,
+) -> Hurt:  # fmt: skip
+    """From each client's mean difference and its variance, of those that have examples, to the three numbers."""
+    present = sizes > 0
     p = np.maximum(moderated_p_values(t, v, sizes[present], delta), tie_p)
-    proved = stats.false_discovery_control(p) <= false_discovery_rate
+    proved = stats.false_discovery_control(p) <= rate
     prior, mean, risk, (low, high) = believe(t, v, delta, level, resamples, seed)
     tenth = math.ceil(t.size / 10)
 
