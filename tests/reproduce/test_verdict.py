@@ -17,6 +17,7 @@ from apiece.reproduce.verdict import (
     UNDECIDED,
     VERDICTS,
     Claim,
+    against_some,
     claim_of,
     effect,
     judge,
@@ -87,13 +88,18 @@ def test_intervals_cover_as_often_as_they_say():
     assert 0.935 < np.mean(inside) < 0.965
 
 
+def test_what_holds_over_some_rivals_is_undecided_over_all_and_what_fails_fails():
+    better, worse = (effect("x", "below 1", value, below=1) for value in (0.9, 1.1))
+    assert against_some(better, ("a", "b")).because == "a and b did not run"
+    assert against_some(better, ("a",)).verdict == UNDECIDED and against_some(worse, ("a",)) == worse
+
+
 def test_a_row_of_the_table_says_whose_claim_it_is():
     row = cells(Claim("c", "yes", 1.0, (0.5, 2.0), FAILS, "theory"))
     assert row == ["c", "yes (theory)", "1", "0.5 to 2", "", "does not hold"]
 
 
-# Their claims were stated anew, and their full runs, which take hours, have not been made again since: until then only
-# what both have is compared.
+# Some claims were stated anew since their full run, which takes hours, and are in none yet; the rest are compared.
 STATED_ANEW = ("wake-word", "partial", "hospitals")
 
 
@@ -106,17 +112,19 @@ STATED_ANEW = ("wake-word", "partial", "hospitals")
     ],
 )
 def test_a_quick_run_judges_as_the_full_run_did(name):
-    """What is in both is never judged the other way round; either run may lack the power to say anything."""
-    full = {claim["name"]: claim for claim in read_verdict(KEPT / f"{name}.json")["claims"]}
+    """The same verdict, or undecided: it has less power."""
+    kept = read_verdict(KEPT / f"{name}.json")
+    full = {claim["name"]: claim for claim in kept["claims"]}
+    waits = name in STATED_ANEW and "older" in kept
     found = reproduce(name, quick=True)
     assert found["claims"] and found["figure"].panels
     for claim in found["claims"]:
         assert claim["source"] in SOURCES
-        if name in STATED_ANEW and claim["name"] not in full:
+        if claim["name"] not in full:
+            assert waits, ("a claim of the quick run that the full run does not have", claim)
             continue
-        assert claim["name"] in full, "a claim of the quick run that the full run does not have"
-        assert {claim["verdict"], full[claim["name"]]["verdict"]} != {HOLDS, FAILS}, claim
-    if name not in STATED_ANEW:
+        assert claim["verdict"] in (full[claim["name"]]["verdict"], UNDECIDED), (claim, full[claim["name"]])
+    if not waits:
         assert sum(claim["verdict"] != UNDECIDED for claim in found["claims"]) > len(found["claims"]) / 3
     names = [claim["name"] for claim in found["claims"]]
     assert len(set(names)) == len(names)

@@ -71,6 +71,8 @@ PAPERS: dict[str, list[Sentence]] = {
                  "b exact: least share of the error of local and of fed_avg that all_for_all saves, t >= 10", HOLDS),
         Sentence("with noisy ones it is not at every noise level", "all-for-all-mean",
                  "b with noise 0.5: error over that of local, t = 1000", FAILS),
+        Sentence("networks find groups that nobody named, and gain over training alone by them", "all-for-all-groups",
+                 "skewed labels: all_for_all less training alone, points", HOLDS),
         Sentence("the mixing matrix does not have spectral radius 1", "all-for-all-mean",
                  "star of 100: spectral radius of W", FAILS),
         Sentence("all-for-one's printed bound lacks a factor", "all-for-all-mean",

@@ -183,6 +183,18 @@ def weakest(steps: Sequence[Mean]) -> Mean:
     return min(falls, key=lambda step: step.value) if falls else min(steps, key=lambda step: step.interval[0])
 
 
+def against_some(claim: Claim, absent: Sequence[str]) -> Claim:
+    """A claim over all rivals, some of whom did not run: what holds over the others is not shown over these.
+
+    >>> better = effect("error over the least of the others", "below 1", 0.9, below=1)
+    >>> against_some(better, ["ditto"]).verdict, against_some(better, []).verdict
+    ('undecided', 'holds')
+    """
+    if not absent or claim.verdict != HOLDS:
+        return claim
+    return claim._replace(verdict=UNDECIDED, because=f"{' and '.join(absent)} did not run")
+
+
 def stated(
     name: str, published: float | str, ours: float | str, holds: Any, source: str = "paper", because: str = ""
 ) -> Claim:
