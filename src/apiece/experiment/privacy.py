@@ -72,6 +72,9 @@ def asked_for(train: TrainSpec, population: int) -> PrivateSpec:
     if train.attack is not None:
         raise UserError("train.private and train.attack exclude each other: a simulated attacker sees what all others "
                         "send, and its reply would carry that past the clip; leave one of them out")  # fmt: skip
+    if train.compress is not None and wanted.at == "clients":
+        raise UserError("train.compress and noise at the clients exclude each other: what is left of noised replies "
+                        "adds up to less noise than was accounted for; take private.at = 'server'")  # fmt: skip
     if wanted.delta >= 1 / population:
         raise UserError(f"train.private.delta = {wanted.delta:g} is no promise to {population} clients: whoever "
                         f"publishes one of them at random keeps it; take one far below "

@@ -184,6 +184,15 @@ class PrivateSpec(SpecTable):
         return self
 
 
+class CompressSpec(SpecTable):
+    """Shorter replies, for methods that send an update; the bytes that a run reports are those on the way."""
+
+    kind: Literal["bfloat16", "top_k"] = Key("bfloat16", examples=["top_k"])
+    """In 16 bits a number, or of each reply only its largest numbers; the client adds what is left to its next one."""
+    share: float = Key(0.05, gt=0, le=1, examples=[0.1])
+    """With "top_k": the share of the numbers that is sent, each with its place."""
+
+
 class ServerSpec(SpecTable):
     """The server takes the step that the method would take as a gradient for an optimizer: FedAdam of any method that
     sends an update."""
@@ -285,6 +294,8 @@ class TrainSpec(SpecTable):
     """The server defends itself."""
     private: PrivateSpec | None = Key(None)
     """Differential privacy."""
+    compress: CompressSpec | None = Key(None)
+    """Shorter replies."""
 
     @property
     def look_every(self) -> int:

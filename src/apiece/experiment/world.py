@@ -24,7 +24,7 @@ from apiece.experiment.privacy import noised_by
 from apiece.experiment.spec_tables import ArrivalsSpec, PaceSpec, ServerSpec, TrainSpec
 from apiece.own import import_thing
 from apiece.protocol import Data, Method, Params, Reply
-from apiece.wrap import attacked, attackers, corrupted, guarded, robust, server_optimized
+from apiece.wrap import attacked, attackers, compressed, corrupted, guarded, robust, server_optimized
 from apiece.wrap.attacks import attack as attack_named
 
 Like = Callable[[Params], Reply] | None  # what a reply looks like, from the initial model
@@ -112,6 +112,9 @@ def wrap_method(build: Build, train: TrainSpec, population: int, client: Data | 
         wraps.append(lambda method, reply: attacked(method, forge, reply=reply, **whom))
     if train.private is not None:
         wraps.insert(1 if train.server is not None else 0, noised_by(train, population))
+    if train.compress is not None:  # outermost: whatever looks at replies looks at what came through
+        kind, part = train.compress.kind, train.compress.share
+        wraps.append(lambda method, reply: compressed(method, kind, share=part))
     if not wraps:
         return build
     check_buffer(train)

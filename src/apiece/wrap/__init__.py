@@ -10,11 +10,13 @@ what no honest client sends; then `robust`, which puts one robust answer in the 
 own merge. `robust` and `guarded` act on what any server receives, and can be deployed. `attacked` and `corrupted` are
 for simulation only.
 
-`private` makes one noised mean of all replies, for differential privacy; `accountant` says what that spends.
+`compressed` sends shorter replies. `private` makes one noised mean of all replies, for differential privacy;
+`accountant` says what that spends.
 """
 
 from apiece.wrap.attacked import attacked, attackers, attackers_of
 from apiece.wrap.attacks import ATTACKS, Attack, Scene, attack
+from apiece.wrap.compressed import compressed
 from apiece.wrap.corrupted import corrupted
 from apiece.wrap.guarded import guard_of, guarded, rejections
 from apiece.wrap.per_client import per_client
@@ -33,6 +35,7 @@ __all__ = [
     "attackers",
     "attackers_of",
     "averages_replies",
+    "compressed",
     "corrupted",
     "discounted",
     "fine_tuned",

@@ -108,15 +108,20 @@ def private(
         total = rows.sum(axis=0) + deviation * jax.random.normal(sum_key, rows.shape[1:], rows.dtype)
         answer = restore((total / expected).astype(rows.dtype))
         # A cohort that says nothing about who came, and how many: the merge is a function of the noised sum alone.
-        nobody = jnp.arange(places, dtype=cohort.ids.dtype)
-        same = cohort._replace(ids=nobody, weight=(nobody < count).astype(cohort.weight.dtype), delay=0 * cohort.delay)
-        everybodys = jax.tree.map(lambda leaf, one: jnp.broadcast_to(one, leaf.shape), sent, answer)
+        same = Cohort(
+            jnp.arange(count, dtype=cohort.ids.dtype),
+            jnp.ones(count, cohort.weight.dtype),
+            jnp.zeros(count, cohort.delay.dtype),
+            cohort.population,
+        )
+        everybodys = jax.tree.map(lambda one: jnp.broadcast_to(one, (count, *one.shape)), answer)
         inner = merge_replies(method, server.inner, everybodys, same, own_key)[0]
         after = Private(inner, server.clip)
         if quantile is not None and rows.shape[1]:
             bits = jnp.where(present, within, 0.0).sum() + of_count * jnp.sqrt(missing) * jax.random.normal(count_key)
             share = 0.5 + bits / expected
-            after = after._replace(clip=server.clip * jnp.exp(-rate * (share - quantile)))
+            follows = server.clip * jnp.exp(-rate * (share - quantile))
+            after = after._replace(clip=follows.astype(server.clip.dtype))
         return tree.where(present.any(), after, server), present
 
     def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
