@@ -36,10 +36,6 @@ class Pace:
         return answers >= max(1, math.ceil(self.goal * of - 1e-9))
 
 
-class Overtaken(UserError):
-    """An answer to an earlier letter, which was sent twice: nobody waits for it any more."""
-
-
 class Introduced(UserError):
     """The answer of a site that was told the terms in between."""
 
@@ -145,8 +141,6 @@ class Exchange:
                     done.add(i)
                 except Introduced:
                     continue
-                except Overtaken as error:
-                    self.tell("ignored", row=row, client=i, task=task, why=reason(error))
                 except NeedsTerms:
                     self.introduce(row, i)
                     last.pop(i, None)
@@ -188,8 +182,7 @@ class Exchange:
         wanted |= {"round": about["round"]} if "round" in about else {}
         for name, value in wanted.items():
             if head.get(name) != value:
-                kind = Overtaken if name in ("task", "row") else UserError
-                raise kind(f"client {i} answers {name} {head.get(name)!r}, and was asked of {value!r}")
+                raise UserError(f"client {i} answers {name} {head.get(name)!r}, and was asked of {value!r}")
         return head, letter.body
 
     def wait_for(self, row: str, cohort: list[int]) -> None:
