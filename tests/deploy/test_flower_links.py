@@ -17,6 +17,7 @@ from apiece.deploy.link import QUIET
 from apiece.deploy.local import local_project, running, seconds_per_round
 from apiece.deploy.processes import Child, free_port
 from apiece.deploy.project import deployed_spec
+from apiece.engines.remote import flower
 
 pytestmark = [pytest.mark.flower, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
 
@@ -33,6 +34,33 @@ def net():
     torch.manual_seed(0)
     return torch.nn.Sequential(Bytes(), torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))
 """
+
+
+def test_of_an_answer_no_more_is_fetched_than_a_letter_may_have(monkeypatch):
+    monkeypatch.setattr(flower, "STALLED", 0.2)
+    fetched = []
+
+    def fetch(name):
+        fetched.append(name)
+        if name == "never":
+            raise flower.ObjectUnavailableError(name)
+        return bytes(flower.PIECE)
+
+    assert flower._within(3 * flower.PIECE, ["a", "b"], fetch) == dict.fromkeys("ab", bytes(flower.PIECE))
+    fetched.clear()
+    assert flower._within(1000, list("abcdefgh"), fetch) is None and fetched == ["a", "b"]
+    assert flower._within(1000, ["a"] * 1000, fetch) is None and fetched == ["a", "b"]
+    with pytest.raises(flower.ObjectPullError):
+        flower._within(1000, ["never"], fetch)
+
+
+def test_an_answer_to_an_earlier_letter_is_dropped(monkeypatch):
+    post = flower.FlowerPost(None, dict)
+    post.open = {"old": (0, b"1"), "new": (0, b"2"), "again": (0, b"2"), "other": (1, b"3")}
+    post.awaited = {0: b"2", 1: b"3"}
+    came = [("old", b"late"), ("new", b"said"), ("again", b"said"), ("other", None), ("unknown", b"")]
+    monkeypatch.setattr(post, "_fetched", lambda: iter(came))
+    assert post.collect(0.1) == [(0, b"said"), (1, None)] and not post.open
 
 
 def test_a_torch_module_with_superlinks_database_gives_the_models_of_the_simulation(tmp_path, monkeypatch):
