@@ -274,6 +274,20 @@ def test_a_client_that_sends_garbage_is_counted_and_the_others_go_on(tmp_path):
     )
 
 
+def test_a_client_that_never_knows_the_terms_is_given_up(tmp_path):
+    class Ignorant(InProcess):
+        def collect(self, seconds):
+            refusal = write_letter(TERMS.head(task="refusal", needs="terms", client=3))
+            return [(i, refusal if i == 3 else wire) for i, wire in super().collect(seconds)]
+
+    network = Network(tmp_path, "fed_avg", post=Ignorant, pace=Pace(deadline=60, again=30, patience=2))
+    network.engine.exchange.introduction = b"{}"
+    began = time.monotonic()
+    run = network.run(1)
+    assert network.engine.visited(run).tolist() == [1, 1, 1, 0] and time.monotonic() - began < 30
+    assert [line["client"] for line in network.log if line["event"] == "given_up"] == [3]
+
+
 def test_where_nobody_waits_garbage_is_counted_and_left_out_too(tmp_path):
     network = Network(tmp_path, "fed_avg", post=Garbage, pace=Pace(deadline=60, buffer=2, again=30, patience=2))
     run = network.run(4)

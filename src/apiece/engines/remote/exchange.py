@@ -56,7 +56,7 @@ class Exchange:
         terms: Terms,
         pace: Pace | None = None,
         tell: Tell = lambda event, **about: None,
-        limit: int = 1 << 28,
+        limit: int = 1 << 25,  # before the sizes of replies are known: of surveys
     ) -> None:
         self.post, self.terms, self.pace, self.tell = post, terms, pace or Pace(), tell
         self.introduction: bytes | None = None  # what was agreed, for a site that does not know it
@@ -111,7 +111,7 @@ class Exchange:
         last: dict[int, float] = {}
         done: set[int] = set()
         given_up: set[int] = set()
-        bad: Counter[int] = Counter()
+        bad, introduced = Counter[int](), Counter[int]()
         began = time.monotonic()
         while len(done) + len(given_up) < len(letters):
             if done and task == "visit" and self.pace.enough(already + len(done), of):
@@ -139,22 +139,22 @@ class Exchange:
                 try:
                     accept(i, *self.open(task, row, i, wire, about[i]))
                     done.add(i)
-                except Introduced:
                     continue
-                except NeedsTerms:
-                    self.introduce(row, i)
-                    last.pop(i, None)
-                    time.sleep(0.05)
+                except (Introduced, NeedsTerms) as error:
+                    introduced[i] += 1
+                    if isinstance(error, NeedsTerms):
+                        self.introduce(row, i)
+                        time.sleep(0.05)
                 except UserError as error:
                     bad[i] += 1
                     self.tell("refused", row=row, client=i, task=task, why=reason(error), **_round_of(about))
                     if strict:
                         done.add(i)
-                    elif bad[i] >= self.pace.tries:
-                        given_up.add(i)
-                        self.tell("given_up", row=row, client=i, task=task, tries=bad[i], **_round_of(about))
-                    else:
-                        last.pop(i, None)  # it may have been damaged on its way: at once again
+                        continue
+                last.pop(i, None)  # at once again: it may have been damaged on its way, or did not know the terms
+                if bad[i] >= self.pace.tries or introduced[i] > 2 * self.pace.tries:
+                    given_up.add(i)
+                    self.tell("given_up", row=row, client=i, task=task, tries=bad[i], **_round_of(about))
         return bad.total()
 
     def introduce(self, row: str, i: int) -> None:
