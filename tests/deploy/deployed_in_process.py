@@ -29,8 +29,8 @@ class Deployed:
             write_site(folder / name, number, name, **table)
         self.spec = make_spec({"tune": 1, "seeds": [0], "baselines": False, **spec})
         self.config = ServerConfig(run="test", **{**FAST, **config})
-        self._sites = {}
-        self.post = post({i: (lambda wire, i=i: self.site(i).answer(wire)) for i in range(len(sites))})
+        self._sites, self.recorded = {}, []
+        self.post = post({i: (lambda wire, i=i: self.recorded_answer(i, wire)) for i in range(len(sites))})
 
     def tell(self, event, **about):
         self.log.append(json.loads(json.dumps({"event": event, **about}, default=str)))
@@ -39,6 +39,12 @@ class Deployed:
         if i not in self._sites:
             self._sites[i] = Site(self.folder / self.names[i], self.tell)
         return self._sites[i]
+
+    def recorded_answer(self, i, wire):
+        """What site i answers; all bytes in both directions are kept."""
+        answer = self.site(i).answer(wire)
+        self.recorded += [wire, answer]
+        return answer
 
     def restart(self, i):
         """As if the site's process had been killed: what it knows is on its disk."""
@@ -54,7 +60,7 @@ class Deployed:
         (self.folder / name).mkdir(parents=True)
         write_site(self.folder / name, i, name, **table)
         self.names.append(name)
-        self.post.answer[i] = lambda wire: self.site(i).answer(wire)
+        self.post.answer[i] = lambda wire: self.recorded_answer(i, wire)
 
     def server(self):
         return Server(self.folder / "server", self.config, self.spec, self.roster, self.post, self.tell)

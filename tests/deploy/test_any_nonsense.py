@@ -212,7 +212,8 @@ def deployed_engine(deployed):
 # Files.
 
 LINES = st.sampled_from([
-    "[[site]]", "[site]", "[site.a]", "name = 'a'", "name = 3", "data = 'x.csv'", "data = ['x']", "label = ''", "seed = -1",
+    "[[site]]", "[site]", "[site.a]", "name = 'a'", "name = 3", "data = 'x.csv'", "data = ['x']", "label = ''",
+    "seed = -1",
     "seed = 1e3", "population = 2", "number = 0", "keys = ['k']", "keys = [1]", "[train]", "rounds = 0", "rounds = 'x'",
     "[methods.ditto]", "[methods.nobody]", "lam = -1", "[train.defence]", "rule = 'median'", "most = 0", "engine = 'x'",
     "server = 'h:1'", "server = 7", "x = [", "\x00", "ä = 1", "seeds = []", "tune = 0", "rank = 'auc'", "[[methods]]",

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiece.deploy.config import SiteTable, read_server, read_site, read_sites
-from apiece.deploy.roster import Entry, Roster, read_roster, write_roster
+from apiece.deploy.roster import Entry, Roster, RosterFile, read_roster, write_roster
 from apiece.deploy.rows import read_rows
 from apiece.errors import UserError
 from apiece.files import write_toml
@@ -60,6 +60,22 @@ def test_a_roster_says_what_is_wrong_in_it(tmp_path, values, why):
     write_toml(tmp_path / "roster.toml", values)
     with pytest.raises(UserError, match=why):
         read_roster(tmp_path / "roster.toml")
+
+
+def test_a_roster_is_read_again_when_its_file_changes_and_not_followed_when_it_cannot_be(tmp_path):
+    file, told = tmp_path / "roster.toml", []
+    north, late = Entry("north", ("key 1",)), Entry("late", ("key 2",))
+    write_roster(file, Roster((north,), 1))
+    roster = RosterFile(file, lambda key: key.upper(), lambda event, **about: told.append((event, about["why"])))
+    assert roster.clients() == {b"KEY 1": 0}
+    write_roster(file, Roster((north, late), 1))
+    assert roster.now().names == ["north", "late"] and roster.clients() == {b"KEY 1": 0, b"KEY 2": 1}
+    for text in ("[[site]\n", file.read_text().replace("population = 1", "population = 2")):
+        file.write_text(text)
+        assert roster.now().names == ["north", "late"] and roster.now().population == 1
+    assert len(told) == 2 and "cannot be read" in told[0][1] and "who trains cannot change" in told[1][1]
+    file.unlink()
+    assert roster.clients() == {b"KEY 1": 0, b"KEY 2": 1}
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)

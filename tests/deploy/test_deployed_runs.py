@@ -7,6 +7,7 @@ import pytest
 from deployed_in_process import Deployed
 
 import apiece
+from apiece import files
 from apiece.data import digits, from_rows
 from apiece.errors import UserError
 from apiece.experiment.folder import read_record
@@ -78,6 +79,21 @@ def test_it_leaves_the_files_of_a_run(deployed):
     assert read_record(folder).methods.keys() == METHODS.keys()
     assert (folder / "report.html").stat().st_size > 10_000
     assert not [line for line in deployed.log if line["event"] == "refused"]
+
+
+def test_no_private_parameter_and_no_example_is_in_the_bytes_of_the_run(deployed, federation):
+    sent = b"".join(deployed.recorded)
+    for i, name in enumerate(deployed.names):
+        for part in (federation.train, federation.validation, federation.test):
+            rows = np.asarray(part.client(i)[0])
+            for as_type in (np.uint8, np.float32, np.float64):
+                assert not any(row.astype(as_type).tobytes() in sent for row in rows)
+        opened = apiece.open(deployed.folder / name / "run")
+        for method in ("local", "ditto"):
+            own = opened.personal(name, method=method)
+            assert np.asarray(own["w"])[0, 8:24].tobytes() not in sent and np.asarray(own["b"]).tobytes() not in sent
+    arrays, _ = files.read_arrays(next((deployed.folder / "server" / "run" / "models").glob("ditto*")))
+    assert any(leaf.tobytes() in sent for leaf in arrays.values()), "what is shared is found by the same search"
 
 
 def test_a_newcomer_is_onboarded_from_the_servers_folder(deployed, federation):

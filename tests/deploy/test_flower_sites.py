@@ -7,7 +7,6 @@ import ssl
 import statistics
 import time
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,11 +15,12 @@ from apiece.data import digits
 from apiece.errors import UserError
 
 pytest.importorskip("flwr")
+from on_loopback import LIMIT, flat, log_of, models, spec_of
+
 from apiece.deploy.journal import Journal, read_log
 from apiece.deploy.keys import make_authority, make_site_key
 from apiece.deploy.local import alive, local_project, running, seconds_per_round
 from apiece.deploy.node import run_node
-from apiece.deploy.project import deployed_spec
 from apiece.engines.remote.flower import Line, Refused
 
 # What Flower and its packages deprecate is theirs.
@@ -38,8 +38,8 @@ METHODS = {
     "self_fl": {},
     "all_for_all": {},
     "ffgg": {"private": "b"},
+    "stack": SMALL,
 }
-LIMIT = 900.0  # seconds for a run on a machine that others use, too
 
 
 @pytest.fixture(scope="module")
@@ -47,32 +47,11 @@ def federation():
     return digits(clients=CLIENTS)
 
 
-def spec_of(methods, rounds=ROUNDS):
-    return deployed_spec({"methods": methods, "train": {"rounds": rounds, "evaluate_every": rounds}}, "test")
-
-
-def flat(model):
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model)])
-
-
-def models(folder, methods):
-    """Every site's model of each method, from its own disk."""
-    found = {}
-    for method in methods:
-        sites = sorted((folder / "sites").iterdir())
-        found[method] = np.stack([flat(apiece.open(s / "run").personal(s.name, method=method)) for s in sites])
-    return found
-
-
-def log_of(folder):
-    return read_log(folder / "server" / "log.jsonl")
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, federation):
     """One run of all methods, on which the refusals are tried while it goes on."""
     folder = tmp_path_factory.mktemp("flower") / "project"
-    local_project(folder, federation, spec_of(METHODS))
+    local_project(folder, federation, spec_of(METHODS, ROUNDS))
     refusals, pids = {}, []
     with running(folder) as run:
         while not any(line["event"] == "round" for line in log_of(folder)):
@@ -196,7 +175,7 @@ def test_after_a_killed_site_and_a_killed_server_the_numbers_are_those_of_an_und
 
 
 def test_a_site_without_its_server_gives_up_with_its_own_exit_code(tmp_path, federation):
-    folder = local_project(tmp_path / "project", federation.take([0, 1]), spec_of({"fed_avg": SMALL}))
+    folder = local_project(tmp_path / "project", federation.take([0, 1]), spec_of({"fed_avg": SMALL}, ROUNDS))
     here = folder / "sites" / "site-0"
     config = (here / "site.toml").read_text()
     (here / "site.toml").write_text(config + "patience = 0.5\n")

@@ -10,10 +10,13 @@ from apiece.errors import UserError
 pytest.importorskip("flwr")
 from apiece.deploy.config import SiteTable, read_server, read_site, read_sites
 from apiece.deploy.keys import days_left
+from apiece.deploy.link import Link, newcomers_lack
+from apiece.deploy.processes import Child
 from apiece.deploy.project import add_site, deployed_spec, make_project, renew_certificate, spec_of
 from apiece.deploy.roster import read_roster
-from apiece.deploy.server import read_run
+from apiece.deploy.server import WELCOMED, read_run
 from apiece.deploy.status import examine, server_status, site_status
+from apiece.files import write_json
 
 # What Flower and its packages deprecate is theirs.
 pytestmark = [pytest.mark.flower, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")]
@@ -118,3 +121,24 @@ def test_what_has_not_begun_says_so(project):
 def test_the_example_of_the_tutorial_is_a_list_of_sites(tmp_path):
     (tmp_path / "sites.toml").write_text('[[site]]\nname = "north"\ndata = "north.csv"\nlabel = "sick"\n')
     assert read_sites(tmp_path / "sites.toml")[0].server == "127.0.0.1:8443"
+
+
+def test_a_server_whose_run_is_over_starts_again_for_newcomers_alone(project):
+    state = project / "server" / "state"
+    assert newcomers_lack(project / "server")
+    write_json(state / WELCOMED, {"c": ["ditto~0"]})
+    assert not newcomers_lack(project / "server")
+
+
+def test_a_superlink_that_grows_too_large_is_ended(project, tmp_path, monkeypatch):
+    told = []
+    link = Link(project / "server", lambda event, **about: told.append((event, about)))
+    child = link.children["superlink"] = Child("superlink", ["sleep", "60"], tmp_path / "log", {})
+    try:
+        link._bound_memory()
+        assert child.alive() and child.memory_mb() < 100 and not told
+        monkeypatch.setattr(child, "memory_mb", lambda: 5000)
+        link._bound_memory()
+        assert not child.alive() and told[0][0] == "too_large"
+    finally:
+        link.stop()

@@ -101,6 +101,9 @@ class Link:
                 self._register()
             except UserError as error:  # half edited: it is looked at again when it changes
                 self.tell("roster_refused", why=str(error))
+            except Exception as error:  # SuperLink did not answer: at the next look again
+                self._roster = -1
+                self.tell("retry", why=f"{type(error).__name__}: {error}")
 
     def _look_at_run(self) -> None:
         failed = self.folder / "state" / "failed"

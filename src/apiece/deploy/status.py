@@ -30,6 +30,7 @@ def server_status(project: Path) -> dict[str, Any]:
     late, refused = Counter[int](), Counter[int]()
     for line in log:
         late.update(line.get("clients", []) if line.get("event") == "late" else [])
+        refused.update(line.get("clients", []) if line.get("event") == "uncounted" else [])
         if line.get("event") == "refused" and isinstance(line.get("client"), int):
             refused[line["client"]] += 1
     last = rounds[-1] if rounds else {}

@@ -16,7 +16,20 @@ from apiece.errors import UserError
 Count = Annotated[int, pydantic.Field(ge=0, lt=2**31, strict=True)]
 Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 Word = Annotated[str, pydantic.Field(max_length=1000)]
-DTYPES = ("bool", "float32", "float64", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+DTYPES = (
+    "bool",
+    "float16",
+    "float32",
+    "float64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+)
 
 
 class _Table(pydantic.BaseModel):
@@ -75,7 +88,7 @@ class Survey(_Table):
                 raise ValueError(f"the classes of '{part}' do not add up to its {size} rows")
             if label.kind != "words":
                 total, square = label.sums[part]
-                if square < total**2 / max(size, 1) * (1 - 1e-6) - 1e-9:
+                if square < total * total / max(size, 1) * (1 - 1e-6) - 1e-9:
                     raise ValueError(f"no {size} numbers have the sum and squares that 'label' tells of '{part}'")
         return self
 

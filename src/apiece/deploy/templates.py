@@ -96,7 +96,7 @@ server {{
     ssl_certificate     {folder}/server.crt;
     ssl_certificate_key {folder}/server.key;
     ssl_protocols TLSv1.2 TLSv1.3;
-    client_max_body_size 64m;   # a piece of a letter has 5 MiB; more is no letter
+    client_max_body_size 8m;   # a piece of a letter has 5 MiB; more is no letter
     proxy_read_timeout 120s;
     limit_conn_status 429;
 
@@ -104,7 +104,7 @@ server {{
         proxy_pass https://{address};
         proxy_ssl_trusted_certificate {ca};
         proxy_ssl_verify on;
-        proxy_ssl_name {name};
+        proxy_ssl_name localhost;   # a name that is in every certificate of the server
     }}
     location / {{ return 403; }}
 }}

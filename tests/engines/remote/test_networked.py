@@ -1,6 +1,7 @@
 """A run over a post that loses, repeats, delays and damages letters, between processes that die: the same run."""
 
 import functools
+import time
 
 import numpy as np
 import pytest
@@ -261,14 +262,46 @@ class Garbage(InProcess):
 
 
 def test_a_client_that_sends_garbage_is_counted_and_the_others_go_on(tmp_path):
-    pace = Pace(deadline=0.6, least=0.5, again=0.05, patience=2)
-    network = Network(tmp_path, "fed_avg", post=Garbage, pace=pace)
+    pace = Pace(deadline=60, least=0.5, again=30, patience=2)
+    network, began = Network(tmp_path, "fed_avg", post=Garbage, pace=pace), time.monotonic()
     run = network.run(4)
+    assert time.monotonic() - began < 30, "nobody waits for it"
     assert run.refused >= 5 and network.engine.visited(run).tolist() == [4, 4, 4, 0]
+    assert sum(line["event"] == "given_up" for line in network.log) == 4, "a round each"
     reasons = " ".join(line["why"] for line in network.log if line["event"] == "refused")
     assert all(
         word in reasons for word in ("no letter", "not finite", "more than this letter may have", "answers round")
     )
+
+
+def test_a_client_that_never_knows_the_terms_is_given_up(tmp_path):
+    class Ignorant(InProcess):
+        def collect(self, seconds):
+            refusal = write_letter(TERMS.head(task="refusal", needs="terms", client=3))
+            return [(i, refusal if i == 3 else wire) for i, wire in super().collect(seconds)]
+
+    network = Network(tmp_path, "fed_avg", post=Ignorant, pace=Pace(deadline=60, again=30, patience=2))
+    network.engine.exchange.introduction = b"{}"
+    began = time.monotonic()
+    run = network.run(1)
+    assert network.engine.visited(run).tolist() == [1, 1, 1, 0] and time.monotonic() - began < 30
+    assert [line["client"] for line in network.log if line["event"] == "given_up"] == [3]
+
+
+def test_where_nobody_waits_garbage_is_counted_and_left_out_too(tmp_path):
+    network = Network(tmp_path, "fed_avg", post=Garbage, pace=Pace(deadline=60, buffer=2, again=30, patience=2))
+    run = network.run(4)
+    assert network.engine.visited(run)[3] == 0 and network.engine.visited(run).sum() == 8
+    assert run.refused == sum(line["event"] == "refused" for line in network.log) >= 4
+
+
+def test_a_letter_that_was_tampered_with_is_refused_and_logged(tmp_path):
+    network = Network(tmp_path, "fed_avg")
+    half = network.engine._server(network.engine.start(MODEL.init, 1, network.hyper))
+    wire = bytearray(network.engine.exchange.letter("visit", "mine", 0, half.message(0), {"round": 0}))
+    wire[len(wire) // 2] ^= 1
+    assert "digest" in read_letter(network.station(0).answer(bytes(wire))).head["why"]
+    assert network.log[-1]["event"] == "refused" and not (tmp_path / "client-0").exists()
 
 
 def test_where_nobody_waits_so_many_replies_are_merged_at_a_time(tmp_path):

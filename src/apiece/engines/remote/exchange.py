@@ -36,10 +36,6 @@ class Pace:
         return answers >= max(1, math.ceil(self.goal * of - 1e-9))
 
 
-class Overtaken(UserError):
-    """An answer to an earlier letter, which was sent twice: nobody waits for it any more."""
-
-
 class Introduced(UserError):
     """The answer of a site that was told the terms in between."""
 
@@ -60,7 +56,7 @@ class Exchange:
         terms: Terms,
         pace: Pace | None = None,
         tell: Tell = lambda event, **about: None,
-        limit: int = 1 << 28,
+        limit: int = 1 << 25,  # before the sizes of replies are known: of surveys
     ) -> None:
         self.post, self.terms, self.pace, self.tell = post, terms, pace or Pace(), tell
         self.introduction: bytes | None = None  # what was agreed, for a site that does not know it
@@ -115,7 +111,7 @@ class Exchange:
         last: dict[int, float] = {}
         done: set[int] = set()
         given_up: set[int] = set()
-        bad: Counter[int] = Counter()
+        bad, introduced = Counter[int](), Counter[int]()
         began = time.monotonic()
         while len(done) + len(given_up) < len(letters):
             if done and task == "visit" and self.pace.enough(already + len(done), of):
@@ -143,24 +139,22 @@ class Exchange:
                 try:
                     accept(i, *self.open(task, row, i, wire, about[i]))
                     done.add(i)
-                except Introduced:
                     continue
-                except Overtaken as error:
-                    self.tell("ignored", row=row, client=i, task=task, why=reason(error))
-                except NeedsTerms:
-                    self.introduce(row, i)
-                    last.pop(i, None)
-                    time.sleep(0.05)
+                except (Introduced, NeedsTerms) as error:
+                    introduced[i] += 1
+                    if isinstance(error, NeedsTerms):
+                        self.introduce(row, i)
+                        time.sleep(0.05)
                 except UserError as error:
                     bad[i] += 1
                     self.tell("refused", row=row, client=i, task=task, why=reason(error), **_round_of(about))
                     if strict:
                         done.add(i)
-                    elif bad[i] >= self.pace.tries:
-                        given_up.add(i)
-                        self.tell("given_up", row=row, client=i, task=task, tries=bad[i], **_round_of(about))
-                    else:
-                        last.pop(i, None)  # it may have been damaged on its way: at once again
+                        continue
+                last.pop(i, None)  # at once again: it may have been damaged on its way, or did not know the terms
+                if bad[i] >= self.pace.tries or introduced[i] > 2 * self.pace.tries:
+                    given_up.add(i)
+                    self.tell("given_up", row=row, client=i, task=task, tries=bad[i], **_round_of(about))
         return bad.total()
 
     def introduce(self, row: str, i: int) -> None:
@@ -188,8 +182,7 @@ class Exchange:
         wanted |= {"round": about["round"]} if "round" in about else {}
         for name, value in wanted.items():
             if head.get(name) != value:
-                kind = Overtaken if name in ("task", "row") else UserError
-                raise kind(f"client {i} answers {name} {head.get(name)!r}, and was asked of {value!r}")
+                raise UserError(f"client {i} answers {name} {head.get(name)!r}, and was asked of {value!r}")
         return head, letter.body
 
     def wait_for(self, row: str, cohort: list[int]) -> None:

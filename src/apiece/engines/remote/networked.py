@@ -18,7 +18,7 @@ import numpy as np
 from apiece.engines.contact import Build, model_shapes, newcomer_model
 from apiece.engines.engine import Engine, Outcomes, RunState, check_part
 from apiece.engines.remote.codec import decode, schema_of
-from apiece.engines.remote.exchange import Exchange, Introduced, Overtaken
+from apiece.engines.remote.exchange import Exchange, Introduced
 from apiece.engines.remote.halves import NEVER, ServerHalf, agree
 from apiece.engines.remote.ledger import Ledger
 from apiece.engines.remote.letter import ROOM, reason
@@ -223,7 +223,7 @@ class Networked(Engine):
         except NeedsTerms:
             self.exchange.introduce(self.row, i)
             self._flying[i] = (asked, letter, -math.inf)  # and once more, with the terms at hand
-        except (Introduced, Overtaken):
+        except Introduced:
             return
         except UserError as error:
             bad[i] += 1

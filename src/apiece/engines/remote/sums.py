@@ -51,7 +51,7 @@ def check_sums(sums: Sums, rows: int, what: str) -> None:
         raise UserError(f"{what} is of {int(sums.rows)} examples, and there are {rows}")
     for total, square in ((sums.total, sums.square), (sums.other, sums.other_square)):
         for one, squared in zip(total.tolist(), square.tolist(), strict=True):
-            least = one**2 / max(rows, 1)
+            least = one * one / max(rows, 1)
             if np.isfinite([one, squared]).all() and squared < least * (1 - 1e-6) - 1e-9:
                 raise UserError(f"{what} cannot be: {rows} numbers whose sum is {one:g} have squares of at least "
                                 f"{least:g}, not {squared:g}")  # fmt: skip
