@@ -90,8 +90,8 @@ def run(name: str) -> dict[str, Any]:
 
 def _said(command: list[str], place: Path) -> Any:
     """What a command prints, as JSON; of one that refuses, why."""
-    done = subprocess.run([sys.executable, "-m", "apiece.cli", *command[1:], "--json"], cwd=place, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=7200)  # fmt: skip
+    typed = [sys.executable, "-m", "apiece.cli", *command[1:], "--json"]
+    done = subprocess.run(typed, cwd=place, text=True, capture_output=True, timeout=7200)
     if done.returncode:
         return done.stderr[done.stderr.rfind("error: ") :].strip()
     return json.loads(done.stdout)

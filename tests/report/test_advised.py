@@ -42,7 +42,9 @@ def test_theory_stands_beside_the_measured_path(tmp_path):
     assert "theory beside measurement" in html and "Expected &lt;b&gt;error" in html
 
 
-@pytest.mark.parametrize("odd", [{}, {"tried": "x", "theory": 3}, {"tried": [{"name": "path, lambda = x", "loss": 1}, 4]}])
+@pytest.mark.parametrize(
+    "odd", [{}, {"tried": "x", "theory": 3}, {"tried": [{"name": "path, lambda = x", "loss": 1}, 4]}]
+)
 def test_an_odd_advice_has_no_picture_and_harms_nothing(odd, tmp_path):
     assert told(tmp_path, {"answer": "share", **odd}).panel is None
     assert "share" in write_report(tmp_path).read_text(encoding="utf-8")

@@ -36,7 +36,8 @@ def _apiece(
     """Before every command: what holds for all of them."""
 
 
-for command in (advise, runs.compare, tune, runs.run, runs.resume, watch, runs.report, use.predict, use.onboard, use.export,
+for command in (advise, runs.compare, tune, runs.run, runs.resume, watch,
+                runs.report, use.predict, use.onboard, use.export,
                 runs.spec, runs.methods, runs.models, reproduce):  # fmt: skip
     app.command()(command)
 app.add_typer(data.app, name="data")

@@ -45,7 +45,9 @@ def advised(story: Story) -> Advised | None:
         ends = np.array([min(line.y.min() for line in lines), max(line.y.max() for line in lines)])
         at = float(np.clip(predicted, lams[0] / 3, lams[-1] * 3))
         lines.append(Line("theory's prediction", np.array([at, at]), ends, style=4))
-        finding += f" Theory predicts {number(predicted, 2)}" + ("." if holds else f"; its assumptions do not hold: {why}.")
+        finding += f" Theory predicts {number(predicted, 2)}" + (
+            "." if holds else f"; its assumptions do not hold: {why}."
+        )
     rows = [[name, f"{loss:.4f}"] for name, loss in tried.items()]
     table = ReportTable([("tried", ""), ("held-out loss", "of models of three quarters of the data")], rows)
     panel = Panel("", "lambda: how strongly a client is pulled to the shared model", "held-out loss", lines, log_x=True)

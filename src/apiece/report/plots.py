@@ -75,7 +75,10 @@ def panel_plot(name: str, panel: Panel, height: int = HEIGHT) -> Plot:
     ends = {"x_range": Range1d(left, right), "y_range": Range1d(low, high)}
     plot = new_plot(name, panel.x_label, panel.y_label, log_x=panel.log_x, log_y=panel.log_y, **ends)
     plot.height = height
-    for axis, log, (start, end) in ((plot.xaxis[0], panel.log_x, (left, right)), (plot.yaxis[0], panel.log_y, (low, high))):
+    for axis, log, (start, end) in (
+        (plot.xaxis[0], panel.log_x, (left, right)),
+        (plot.yaxis[0], panel.log_y, (low, high)),
+    ):
         if log and (ticks := round_ticks(start, end)):
             axis.ticker, axis.formatter = FixedTicker(ticks=ticks), NumeralTickFormatter(format="0,0.[0000]")
     drawn = []
