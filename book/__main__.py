@@ -56,13 +56,18 @@ def build(place: Path, name: str) -> None:
 def nav(pages: Path) -> list[Any]:
     """The list of pages, from their names."""
     named = lambda prefix: sorted(path.name for path in pages.glob(f"{prefix}*.md"))
-    inside = lambda folder: [f"{folder}/index.md", *sorted(f"{folder}/{path.name}" for path in (pages / folder).glob("*.md")
-                                                           if path.name != "index.md")]  # fmt: skip
+    names = lambda folder: sorted({path.name for path in (pages / folder).glob("*.md")} - {"index.md"})
+    inside = lambda folder: [f"{folder}/index.md", *(f"{folder}/{name}" for name in names(folder))]
     tabs: dict[str, list[Any]] = {tab: named(prefix) for tab, prefix in TABS.items()}
     tabs["Tutorials"] += [{"Notebooks": inside("notebooks")}]
     tabs["Reference"] += ["glossary.md", {"API": inside("api")}]
-    return ["index.md", *({tab: found} for tab, found in tabs.items()), {"Gallery": inside("gallery")},
-            {"Project": ["cite.md", "CONTRIBUTING.md", "CHANGELOG.md", {"Decisions": inside("decisions")}]}]  # fmt: skip
+    project = ["cite.md", "CONTRIBUTING.md", "CHANGELOG.md", {"Decisions": inside("decisions")}]
+    return [
+        "index.md",
+        *({tab: found} for tab, found in tabs.items()),
+        {"Gallery": inside("gallery")},
+        {"Project": project},
+    ]
 
 
 def put_version(site: Path, out: Path, name: str) -> None:

@@ -15,8 +15,8 @@ def api_pages() -> dict[str, str]:
     """
     inside = {name: value for name in apiece.__all__ if isinstance(value := getattr(apiece, name), ModuleType)}
     top = [name for name in apiece.__all__ if name not in inside]
-    lines = ["# API", "", "Every public name in full, with its example; [the same on one page, a line each](../ref-api.md).",
-             "", *(f"- [`apiece.{name}`]({name}.md)" for name in inside), ""]  # fmt: skip
+    about = "Every public name in full, with its example; [the same on one page, a line each](../ref-api.md)."
+    lines = ["# API", "", about, "", *(f"- [`apiece.{name}`]({name}.md)" for name in inside), ""]  # fmt: skip
     pages = {"api/index.md": "\n".join([*lines, *_entries("apiece", apiece, top)])}
     for name, module in inside.items():
         head = [f"# apiece.{name}", "", (inspect.getdoc(module) or "").partition("\n\n")[0], ""]

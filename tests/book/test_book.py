@@ -1,4 +1,4 @@
-"""The book's pages before they are built: links lead somewhere, kept pages are current, nothing comes from elsewhere."""
+"""The book's pages before they are built: links lead somewhere, and kept pages are current."""
 
 import os
 import re

@@ -207,7 +207,8 @@ def test_it_fits_every_width_in_light_and_dark_and_can_be_read_aloud(width, dark
 ANSWERED = """() => {
   window.answered = null;
   addEventListener("pointerdown", () => (window.asked = performance.now()), { capture: true, once: true });
-  const painted = () => requestAnimationFrame(() => requestAnimationFrame(() => (window.answered = performance.now() - asked)));
+  const ended = () => (window.answered = performance.now() - asked);
+  const painted = () => requestAnimationFrame(() => requestAnimationFrame(ended));
   new MutationObserver((_, observer) => { observer.disconnect(); painted(); })
     .observe(document.getElementById("card-body"), { childList: true });
 }"""

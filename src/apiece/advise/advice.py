@@ -1,5 +1,6 @@
 """What is advised, typed and versioned: advice.json is this; the terminal shows it, and computes nothing."""
 
+import html
 from typing import Any, Literal
 
 from apiece.advise.foresee import Expected
@@ -194,6 +195,14 @@ class Advice(Entry):
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
         return as_plain(self.model_dump())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, what was tried, and what to do next."""
+        answer = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.answer)
+        rows = "".join(f"<tr><th>{html.escape(one.name)}</th><td>{one.loss:.4f}</td></tr>" for one in self.tried)
+        steps = "".join(f"<p><code>{html.escape(step)}</code></p>" for step in self.next)
+        head = "<tr><th>tried</th><th>held-out loss</th></tr>"
+        return f"{answer}<table><thead>{head}</thead><tbody>{rows}</tbody></table>{steps}"
 
 
 def read_advice(values: dict[str, Any]) -> Advice:

@@ -1,5 +1,6 @@
 """One method on one federation, from Python: `fit(...)`, then `personal`, `predict`, `onboard`, `advance`, `save`."""
 
+import html
 import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -59,6 +60,22 @@ class Fit:
         """The promise of differential privacy that this run keeps, after all its rounds; None: none was asked for."""
         plan = self._bench.plan
         return privacy_of(plan.model_copy(update={"rounds": max(plan.rounds, self.run.round)}), self.place.population)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: who trained, how far validation came, and what it cost."""
+        last, spent = self.curve[-1] if self.curve else {}, self.costs
+        sent = (spent.get("bytes_up", 0) + spent.get("bytes_down", 0)) / 1e6
+        told = {
+            "method": CATALOG.name_of(self._bench.method),
+            "federation": f"{self.place.federation.name}, {self.place.population:,} clients",
+            "model": self.place.model.name,
+            "rounds": f"{self.run.round:,}",
+            "validation loss": f"{last['validation_loss']:.4g}" if last else "–",
+            "sent, MB": f"{sent:,.2f}",
+            "gradients": f"{spent.get('gradients', 0):,.0f}",
+        }
+        rows = "".join(f"<tr><th>{key}</th><td>{html.escape(str(value))}</td></tr>" for key, value in told.items())
+        return f"<table><tbody>{rows}</tbody></table>"
 
     def personal(self, client_id: str) -> Personal:
         """The model of one client, by its id (also of a new client in the federation)."""

@@ -1,5 +1,6 @@
 """A run on its way, for a terminal: what is going on, the time left, and each run's curve and clients."""
 
+import itertools
 from typing import Any
 
 from rich.console import Group
@@ -53,11 +54,13 @@ def _row(run: dict[str, Any]) -> list[str]:
     looks = run["looks"]
     last = looks[-1]
     before = looks[-2] if len(looks) > 1 else {"round": 0, "visits": 0}
-    rounds = last["round"] - before["round"]
-    answered = (last.get("visits", 0) - before.get("visits", 0)) / rounds if rounds > 0 else 0
+    since = last["round"] - before["round"]
+    answered = (last.get("visits", 0) - before.get("visits", 0)) / since if since > 0 else 0
     loss = last.get("validation_loss")
-    return [run["row"], str(run["seed"]), f"{last['round']:.0f}", "diverged" if loss is None else f"{loss:.4f}",
-            draw_curve([one.get("validation_loss") for one in looks]), number(answered), f"{last.get('refused', 0):.0f}"]  # fmt: skip
+    curve = draw_curve([one.get("validation_loss") for one in looks])
+    told = "diverged" if loss is None else f"{loss:.4f}"
+    rounds, refused = f"{last['round']:.0f}", f"{last.get('refused', 0):.0f}"
+    return [run["row"], str(run["seed"]), rounds, told, curve, number(answered), refused]
 
 
 def draw_curve(values: list[float | None], width: int = WIDTH) -> str:
@@ -68,7 +71,7 @@ def draw_curve(values: list[float | None], width: int = WIDTH) -> str:
     """
     if len(values) > width:
         edges = [round(k * len(values) / width) for k in range(width + 1)]
-        values = [_mean(values[start:end]) for start, end in zip(edges, edges[1:], strict=False)]
+        values = [_mean(values[start:end]) for start, end in itertools.pairwise(edges)]
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     bar = lambda value: BARS[round((value - low) / (high - low) * (len(BARS) - 1))] if high > low else BARS[0]
