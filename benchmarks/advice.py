@@ -27,7 +27,7 @@ from .speed import grid
 
 HELP = "advice against a sweep of tuned methods: regret, cost, hurt, coverage (hours; every row is kept)"
 CONSTANTS = ("fed_avg", "local_ridge", "ftfa", "rtfa", "dynamic_lambda", "self_fl", "all_for_all")
-LIMIT = 0.12  # of the usual sweep: an advisor that spends more is stopped
+LIMIT = 0.12  # of the usual sweep
 QUICK = ("fed_avg", "local_ridge", "rtfa")
 TOLD = ("method", "points", "winner", "winner_points", "regret", "cost_ratio", "cost_ratio_shared", "hurt_proved",
         "hurt_expected", "gain", "predicted", "covered", "note")  # fmt: skip
@@ -42,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--word", default="smoke", help="what federations are drawn by: any word, such as a date")
     parser.add_argument("--tune", type=int, default=8, help="trials of each method (default: %(default)s)")
     parser.add_argument("--rounds", default="auto", help="of each run; auto: until validation rests")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="of the sweep's cost: who spends more is stopped")
     parser.add_argument("--most", type=int, help="rows to add in this call (default: all)")
     parser.add_argument("--again", action="store_true", help="run advisors anew, beside the sweeps that are kept")
     parser.add_argument("--cache", type=Path, default=Path("runs/advice-benchmark"), help="folder of what is kept")
@@ -51,6 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     if args.quick:
         args.tune, args.rounds, args.seeds, args.each = 2, "20", 1, 1
+        args.limit = np.inf  # of a sweep that is hardly one, any advice is too dear
         args.families, args.half = args.families or ["linear"], "reported"
     wanted = args.families or families_at_hand(args.half)
     rounds = args.rounds if args.rounds == "auto" else int(args.rounds)
@@ -65,7 +67,9 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
                         continue
                     added += 1
                     began = time.monotonic()
-                    row = judge_row(draw(family, args.word, number), folder, swept_by, args.tune, rounds, seed)
+                    row = judge_row(
+                        draw(family, args.word, number), folder, swept_by, args.tune, rounds, seed, args.limit
+                    )
                     row |= {"family": family, "number": number, "seed": seed, "seconds": time.monotonic() - began}
                     write_json(folder / "row.json", as_plain(row))
                     say(f"{family} {number}, seed {seed}: {row['advise']['method']}, regret "
@@ -76,7 +80,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def judge_row(
-    drawn: Drawn, folder: Path, methods: tuple[str, ...], tune: int, rounds: Any, seed: int
+    drawn: Drawn, folder: Path, methods: tuple[str, ...], tune: int, rounds: Any, seed: int, limit: float
 ) -> dict[str, Any]:
     """One federation: the sweep (from what is kept), then every advisor."""
     federation, model = drawn.federation, drawn.model
@@ -87,10 +91,10 @@ def judge_row(
         how: dict[str, Any] = dict(model=model, methods=methods, tune=tune, rounds=rounds, seed=seed)
         known = sweep_methods(federation, known=known, keep=keep, **how)
     how = dict(model=model, seed=seed, swept=known, rounds=rounds)
-    found = {"advise": judge_advice(federation, advise, limit=LIMIT, name="advise", **how)}
+    found = {"advise": judge_advice(federation, advise, limit=limit, name="advise", **how)}
     defaults = read_swept(folder / "defaults")
     for name in CONSTANTS if model is None else [name for name in CONSTANTS if name != "local_ridge"]:
-        if name not in methods and methods is QUICK:
+        if name not in methods and methods == QUICK:
             continue
         if name not in defaults:
             defaults[name] = train_method(federation, name, {}, model=model, tune=1, rounds=rounds, seed=seed)
