@@ -30,7 +30,7 @@ def federation(own=2.0, seed=0):
 
 def place_of(model="mlp"):
     given = federation()
-    return setup.arena(given, setup.model_of(ModelSpec(name=model, hidden=(4,)), given))
+    return setup.arena(given, setup.model_of(ModelSpec(name=model, hidden=[4]), given))
 
 
 def test_the_pilot_never_sees_the_fold_that_it_is_judged_on():

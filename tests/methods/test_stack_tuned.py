@@ -17,7 +17,8 @@ def case():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 2)).astype(np.float32), rng.normal(size=12).astype(np.float32)
     model = mlp((2,), 1, hidden=(3,))
-    return model, objective(model, "regression").loss, model.init(jax.random.key(1)), Data(x, y, 0, 12, 12), x, y
+    data = Data(jnp.asarray(x), jnp.asarray(y), 0, 12, 12)
+    return model, objective(model, "regression").loss, model.init(jax.random.key(1)), data, jnp.asarray(x), y
 
 
 def made(case, **options):
@@ -52,5 +53,5 @@ def test_trusted_held_out_examples_move_weights_to_the_candidate_that_explains_t
     model, loss, params, _, x, _ = case
     y = np.asarray(model.apply(params, x)) + 3  # a bias that only own last layers can have soon
     mixture = methods.stack_tuned(loss, model=model, lam=0.1, nearer=0.1, trust=10.0, tune_lr=1e-6).personal(
-        (), params, Data(x, y, 0, 12, 12), KEY)  # fmt: skip
+        (), params, Data(x, jnp.asarray(y), 0, 12, 12), KEY)  # fmt: skip
     assert mixture.pi[1] + mixture.pi[2] > 0.9

@@ -71,6 +71,9 @@ def network_of(place: Arena, init: Params) -> Network:
         raise UserError(f"advice looks at what the last layer of a network sees, and {place.model.name} does not tell: "
                         "give it model._replace(features=lambda params, x: ...) and a last layer params['out'] of 'w' "
                         "and 'b'; or compare local, fed_avg, ftfa and rtfa with this model")  # fmt: skip
+    if place.own_outcomes:
+        raise UserError("advice for networks trains last layers by the task's own loss, and this objective is another: "
+                        "compare local, fed_avg, ftfa and rtfa by it")  # fmt: skip
     classes = len(place.federation.classes) if place.federation.task == "classification" else 0
     return Network(place.objective.loss, place.model, classes, ("", *(word for word in PARTS if _has(init, word))))
 

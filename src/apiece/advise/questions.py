@@ -1,7 +1,7 @@
 """What the pilot asks of clients: pure functions of a message, the client's data and its key.
 
-What leaves a client: sums of losses and gradients, a few moments, one small model (of a sample of clients, to look for
-groups), and, of at most `HELD` held-out examples, how likely each candidate thought what was true. Never an example.
+What leaves a client: sums of losses and gradients, a few moments, and one small model (of a sample of clients, to look
+for groups). Scores of single held-out examples do not: `score_question` is answered by the client to itself (`weigh`).
 
 Everything is about models that are linear in their parameters, `w` and `b` (or the last layer of a network, on its
 features): their smoothness is known from the rows, and accelerated steps on all rows solve them.

@@ -87,7 +87,8 @@ def write_up(
         doubts=sentences.doubts(choice, pilot, seen, found, folds, "groups" in choice.kinds),
         notes=list(federation.notes),
         spec=spec,
-        next=[f"apiece run --spec {where}", "apiece predict RUN CLIENT new.csv", _compare(recipe, where)],
+        next=[f"apiece run --spec {where}", "apiece predict RUN CLIENT new.csv",
+              _compare(recipe, where, len(pilot.ridges) > 0)],
         cost=_cost(place, pilot, recipe, plan, seed),
         seed=seed,
         folds=folds,
@@ -95,8 +96,9 @@ def write_up(
     )  # fmt: skip
 
 
-def _compare(recipe: Recipe, spec: str) -> str:
-    others = [name for name in ("local_ridge", "fed_avg", "rtfa", "ifca") if name != recipe.method][:3]
+def _compare(recipe: Recipe, spec: str, linear: bool) -> str:
+    known = ("local_ridge", "fed_avg", "rtfa", "ifca") if linear else ("local", "fed_avg", "ftfa", "ditto")
+    others = [name for name in known if name != recipe.method][:3]
     return f"apiece compare --spec {spec} --methods {','.join(others)} --tune 8 --seeds 3"
 
 
