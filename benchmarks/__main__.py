@@ -12,7 +12,22 @@ from typing import Any
 
 from apiece.machine import count_cores
 
-from . import answers, deep, faults, jobs, memory, methods, population, privacy, scale, self_fl, soak, speed, steps
+from . import (
+    advice,
+    answers,
+    deep,
+    faults,
+    jobs,
+    memory,
+    methods,
+    population,
+    privacy,
+    scale,
+    self_fl,
+    soak,
+    speed,
+    steps,
+)
 
 
 def machine() -> dict[str, Any]:
@@ -30,7 +45,8 @@ def machine() -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (speed, deep, methods, scale, population, memory, jobs, steps, answers, self_fl, faults, privacy, soak):
+    for module in (speed, deep, methods, scale, population, memory, jobs, steps, answers, advice, self_fl, privacy, faults,
+                   soak):  # fmt: skip
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         often = getattr(module, "REPEATS", 5)

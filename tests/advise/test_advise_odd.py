@@ -7,6 +7,7 @@ import apiece
 from apiece.advise import advise
 from apiece.data import from_rows
 from apiece.errors import UserError
+from apiece.models import mlp
 
 CLIENTS, ROWS = 9, 10
 OWNER = np.repeat(np.arange(CLIENTS), ROWS)
@@ -36,8 +37,10 @@ def test_constant_labels_are_refused():
 
 
 def test_a_network_a_task_or_a_budget_that_advice_does_not_know_is_refused():
-    with pytest.raises(UserError, match="advice is for linear models so far, and mlp"):
-        advise("digits", "mlp")
+    with pytest.raises(UserError, match=r"looks at what the last layer of a network sees, and .* does not tell"):
+        advise("digits", mlp((64,), 10, hidden=(3,))._replace(features=None))
+    with pytest.raises(UserError, match="a budget of 5 gradients is too small: a network's pilot takes up to"):
+        advise("digits", "mlp", budget=5)
     with pytest.raises(UserError, match=r"the task of .* is 'custom'"):
         advise("quadratics")
     with pytest.raises(UserError, match="a budget of 5 gradients is too small"):

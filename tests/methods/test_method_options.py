@@ -53,6 +53,7 @@ TUNED = {
     "fed_ala": {"lr": STEP},
     "local_ridge": {"ridge": (0.0, 10.0)},
     "stack": {"lam": PULL, "ridge": (0.0, 10.0), "lr": STEP},
+    "stack_tuned": {"lam": PULL, "tune_lr": STEP, "lr": STEP},
 }
 # An option means the same, and has the same bounds, in every method that has it.
 BOUNDS = {
@@ -61,7 +62,7 @@ BOUNDS = {
     "a whole number from 0": "agent batch candidates halve_every inner_steps population",
     "above 0": "apart beta bound convexity distance eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
     "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam members nearer on_groups on_local "
-    "on_nearer on_path on_shared radius ridge spread tau trust tune_lam validation",
+    "on_nearer on_path on_shared on_tuned radius ridge spread tau trust tune_lam validation",
     "from 0 to 1": "ala_share mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights adaptive augmented averaged bias by_size clusters coins "
     "grid mixture nearest order private rule smoothing solver start summed tune_part variance variances warm weighted",

@@ -165,7 +165,7 @@ def fits(model, method):
     task = (MODELS | FOREIGN)[model][2]
     if method in ("local_ridge", "stack"):
         return model in ("linear", "softmax")
-    if method == "knn_per":
+    if method in ("knn_per", "stack_tuned"):
         return task in ("classification", "regression")
     if method in ("fed_proto", "fed_rod"):
         return task == "classification" and (method == "fed_rod" or model not in FOREIGN)

@@ -165,13 +165,14 @@ class Advice(Entry):
     """What points are of: "error", in percent, or "squared error", in percent of the targets' variance."""
     answer: list[str]
     """Three sentences."""
-    kind: Literal["shared", "path", "nearer", "local", "groups", "stack"]
+    kind: Literal["shared", "path", "nearer", "local", "groups", "tuned", "stack"]
     method: str
     options: dict[str, Any]
     heterogeneity: Heterogeneity
     degree: Degree
     private: dict[str, Any] | None = None
-    """Which part of the model to keep private; null for linear models, whose parts were not told apart."""
+    """Which part of a network to keep private: held-out losses with each part of one's own, and what the clients'
+    gradients say of the split; null for linear models, whose parts are not told apart."""
     groups: Groups | None
     errors: dict[str, Ends]
     """Expected test errors in points: of what is advised, of shared, of local, and of other candidates."""

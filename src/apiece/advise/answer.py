@@ -11,38 +11,24 @@ import numpy as np
 
 from apiece import files
 from apiece.advise import questions as q
-from apiece.advise import sentences
-from apiece.advise.advice import (
-    FORMAT,
-    Advice,
-    ClientDegree,
-    Cost,
-    Degree,
-    Ends,
-    Groups,
-    Harmed,
-    Heterogeneity,
-    Stacked,
-    Theory,
-    Tried,
-)
-from apiece.advise.choose import Choice, pick_candidates, weigh_candidates
-from apiece.advise.differ import Difference, measure_difference, own_share
-from apiece.advise.foresee import Foreseen, foresee
+from apiece.advise.advice import Advice
+from apiece.advise.choose import pick_candidates, weigh_candidates
+from apiece.advise.differ import measure_difference
+from apiece.advise.foresee import foresee
 from apiece.advise.keep import Kept
-from apiece.advise.pilot import FEWEST_FOR_GROUPS, Pilot, outputs_of, run_pilot
-from apiece.advise.recipe import Recipe, best_pull, make_recipe, make_spec_values, step_size
+from apiece.advise.network import COST, SAMPLED, network_of, run_network_pilot, sampled_clients
+from apiece.advise.network_choice import choose_of_network, network_recipe, private_part
+from apiece.advise.pilot import FEWEST_FOR_GROUPS, outputs_of, run_pilot
+from apiece.advise.recipe import make_recipe, make_spec_values, step_size
 from apiece.advise.stacking import pooled_scores
+from apiece.advise.write_up import with_private, write_up
 from apiece.data import Federation
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment.bench import Bench
 from apiece.experiment.claim import claim_folder
 from apiece.experiment.criterion import criterion_of
-from apiece.experiment.environment import environment
 from apiece.experiment.metric import METRICS
 from apiece.experiment.spec import make_spec
-from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods.local_ridge import check_linear
 
 Watch = Callable[[str, int, int], None]
@@ -69,7 +55,7 @@ def advise(
     The test split is never read, nor is validation: rows are held out of the training split.
 
     Args:
-        federation: a Federation, a source by name, or a path. model: as for `fit`; linear and softmax regression.
+        federation: a Federation, a source by name, or a path. model: as for `fit`; a network must tell its features.
         metric: what the spec ranks by. budget: "60s", or a number of gradients (one client's, over all its rows).
         seed: of the folds, and of the spec. folds: 1 or 2 of four folds are held out, one after the other.
         out: a folder for advice.json, spec.toml, and what an interrupted advice has found so far, which goes on.
@@ -109,28 +95,43 @@ def _advise(
     plan = make_spec({"train": {"engine": engine}}, "advise").train
     runs = setup.engine_of(place, "fed_avg", {}, plan)[0]
     classes = len(federation.classes) if federation.task == "classification" else 0
-    of = q.Linear(place.objective.loss, place.model.apply, classes)
     init = jax.tree.map(np.asarray, place.model.init(jax.random.key(0)))
-    level = _level(budget, federation, folds)
-    folds, groups = (folds if level == "mid" else 1), level != "bare"
-    kept = Kept(None if folder is None else folder / "pilot", _made_of(place, seed, folds, groups, engine))
     tell = lambda what, share: watch(what, round(100 * share), 100)
-    pilot = run_pilot(place, runs, of, init, folds=folds, seed=seed, groups=groups, kept=kept, tell=tell)
-    tell("weighing", 0.92)
-    found = measure_difference(pilot, classes)
-    alike = len(pilot.sizes) >= FEWEST_FOR_GROUPS and found.z < 2 and not found.memorised
-    outputs = outputs_of(init)
-    picked = pick_candidates(pooled_scores(pilot.first, classes, outputs), pilot.names)
-    choice, told = weigh_candidates(pilot.held, pilot.first, picked, kept, classes, outputs, alike)
     scale = 1.0 if classes else max(float(np.var(np.asarray(place.federation.train.y, np.float64))), 1e-12)
-    seen = foresee(choice, told, scale, bool(classes), seed)
-    step = step_size(place, runs, seed)
-    recipe = make_recipe(choice, pilot, step)
-    told = _told_model(values["model"])
+    home = None if folder is None else folder / "pilot"
+    few = place.population < FEWEST_FOR_GROUPS
+    private = None
+    if is_linear(place):
+        of = q.Linear(place.objective.loss, place.model.apply, classes)
+        level = _level(budget, federation, folds)
+        folds, groups = (folds if level == "mid" else 1), level != "bare"
+        kept = Kept(home, _made_of(place, seed, folds, groups, engine))
+        pilot = run_pilot(place, runs, of, init, folds=folds, seed=seed, groups=groups, kept=kept, tell=tell)
+        tell("weighing", 0.92)
+        found, outputs = measure_difference(pilot, classes), outputs_of(init)
+        alike = not few and found.z < 2 and not found.memorised
+        picked = pick_candidates(pooled_scores(pilot.first, classes, outputs), pilot.names)
+        choice, told = weigh_candidates(pilot.held, pilot.first, picked, kept, classes, outputs, alike)
+        seen = foresee(choice, told, scale, bool(classes), seed)
+        step = step_size(place, runs, seed)
+        recipe = make_recipe(choice, pilot, step)
+    else:
+        network, folds = network_of(place, init), 1
+        seconds = _seconds(budget, federation)
+        kept = Kept(home, _made_of(place, seed, "network", engine))
+        pilot, trained = run_network_pilot(place, runs, network, init, seed=seed, seconds=seconds, kept=kept, tell=tell)
+        tell("weighing", 0.92)
+        found, alone = measure_difference(pilot, classes), sampled_clients(place.population, SAMPLED / place.population)
+        alike = not few and found.z < 2 and not found.memorised
+        choice, told = choose_of_network(pilot, kept, classes, alike, alone)
+        seen = foresee(choice, told, scale, bool(classes), seed, alone)
+        step, recipe = float(trained.lr), network_recipe(choice, pilot, trained)
+        private = private_part(place, network, choice, pilot, trained)
     dear = int(np.prod(place.x.shape)) * max(classes, 1) > DEAR
-    final = make_spec_values(recipe, table, told, engine, metric, seed, dear)
+    final = make_spec_values(recipe, table, _told_model(values["model"]), engine, metric, seed, dear)
     make_spec(final, "the advised spec")
-    advice = _write_up(place, pilot, choice, seen, found, recipe, final, step, plan, seed, folds, folder)
+    advice = write_up(place, pilot, choice, seen, found, recipe, final, step, plan, seed, folds, folder)
+    advice = advice if private is None else with_private(advice, private)
     tell("done", 1.0)
     return advice
 
@@ -178,13 +179,16 @@ def _place(federation: Federation, spec: Any) -> setup.Arena:
         [_known_metric(spec.rank)] if spec.rank is not None and spec.rank in METRICS else [],
         False,
     )
+    return place
+
+
+def is_linear(place: setup.Arena) -> bool:
+    """Whether the model is linear in its parameters, one matrix and a bias; else it is taken for a network."""
     try:
         check_linear(place.model, place.model.init(jax.random.key(0)), place.client_shapes())
     except UserError:
-        raise UserError(f"advice is for linear models so far, and {place.model.name} is another: ask for it without "
-                        "--model, and carry its degree over; or compare local, fed_avg, ftfa and rtfa with this model"
-                        ) from None  # fmt: skip
-    return place
+        return False
+    return True
 
 
 def _known_metric(name: str) -> Any:
@@ -213,6 +217,21 @@ def _level(budget: Any, federation: Federation, folds: int) -> str:
     return fits[0]
 
 
+def _seconds(budget: Any, federation: Federation) -> float:
+    """How long a network's pilot may train: what a budget of seconds says."""
+    text = str(budget or "").strip()
+    if not text:
+        return float("inf")
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*s", text):
+        return float(match[1])
+    if not re.fullmatch(r"\d+", text):
+        raise UserError(f"budget = '{budget}': seconds, as in 60s, or a number of gradients")
+    if int(text) < COST * federation.clients:
+        raise UserError(f"a budget of {text} gradients is too small: a network's pilot takes up to "
+                        f"{COST * federation.clients} on {federation.clients} clients")  # fmt: skip
+    return float("inf")
+
+
 def _made_of(place: setup.Arena, *about: Any) -> str:
     """What the pilot's files are made of: another federation, model or question makes them anew."""
     seen = hashlib.sha256(repr((place.model.name, *about)).encode())
@@ -223,155 +242,3 @@ def _made_of(place: setup.Arena, *about: Any) -> str:
 
 def _told_model(model: dict[str, Any]) -> dict[str, Any] | None:
     return None if model == {"name": "auto"} else model
-
-
-def _write_up(
-    place: setup.Arena, pilot: Pilot, choice: Choice, seen: Foreseen, found: Difference, recipe: Recipe,
-    spec: dict[str, Any], step: float, plan: TrainSpec, seed: int, folds: int, folder: Path | None,
-) -> Advice:  # fmt: skip
-    federation, ids = place.federation, place.ids[: place.population]
-    pull = best_pull(choice, pilot) * pilot.usual
-    lam, own = pull / pilot.usual, own_share(pilot, pull)
-    own = {"shared": 0.0, "local": 1.0}.get(choice.named, own)
-    kind, label_share = _kind(choice, found)
-    score = lambda name: float(choice.scores[choice.at[choice.kinds.index(name)]])
-    best = min(score(name) for name in choice.kinds)
-    explain = (score("shared") - score("groups")) / (score("shared") - best) if (
-        "groups" in choice.kinds and score("shared") - best > 1e-9) else 0.0  # fmt: skip
-    where = str(folder / "spec.toml") if folder is not None else "spec.toml"
-    tried = [Tried(name=_called(name, pilot), loss=float(value), error=_error_of(at, choice, seen))
-             for at, (name, value) in enumerate(zip(pilot.names, choice.scores, strict=True))]  # fmt: skip
-    return Advice(
-        format=FORMAT,
-        data=federation.name,
-        task=federation.task,
-        model=place.model.name,
-        metric="error" if federation.task == "classification" else "squared error",
-        answer=sentences.answer(choice, pilot, seen, lam, own, federation.task == "regression", ids),
-        kind=choice.named,  # type: ignore[arg-type]  # one of its words
-        method=recipe.method,
-        options=recipe.options,
-        heterogeneity=Heterogeneity(
-            clients=place.population, examples=pilot.usual, z=found.z, radius=found.radius, noise=found.noise,
-            between=found.between, features_between=found.rows_between, labels_between=found.labels_between,
-            groups_explain=float(np.clip(explain, 0, 1)), kind=kind, label_share=label_share),
-        degree=Degree(c=lam, pull=pull, lam=lam, own_share=own, steps=_steps(step, lam, choice), step_size=step,
-                      clients=_told_apart(choice, seen, pilot, ids)),
-        groups=_groups(choice, pilot, seen),
-        errors={name: Ends.of(ends) for name, ends in seen.errors.items()},
-        gains={name: Ends.of(ends) for name, ends in seen.gains.items()},
-        loss_gains={name: Ends.of(ends) for name, ends in seen.loss_gains.items()},
-        hurt=_harmed(seen, ids),
-        stack=_stacked(choice),
-        tried=tried,
-        theory=_theory(found, pilot, federation),
-        reasons=sentences.reasons(choice, pilot, seen, found, kind, label_share),
-        doubts=sentences.doubts(choice, pilot, seen, found, folds, "groups" in choice.kinds),
-        notes=list(federation.notes),
-        spec=spec,
-        next=[f"apiece run --spec {where}", "apiece predict RUN CLIENT new.csv", _compare(recipe, where)],
-        cost=_cost(place, pilot, recipe, plan, seed),
-        seed=seed,
-        folds=folds,
-        environment=environment(),
-    )  # fmt: skip
-
-
-def _compare(recipe: Recipe, spec: str) -> str:
-    """What is advised beside two others and the baselines; the spec's rounds are those of what is advised alone."""
-    others = [name for name in ("rtfa", "ifca", "ditto") if name != recipe.method][:2]
-    methods = ",".join([recipe.method, *others])
-    return f"apiece compare --spec {spec} --methods {methods} --baselines --rounds 100 --tune 8 --seeds 3"
-
-
-def _kind(choice: Choice, found: Difference) -> tuple[Any, float]:
-    """(which kind of shift, the share of the gain that own label frequencies bring)."""
-    shared, frequencies = choice.scores[0], choice.scores[1]
-    gain = float(shared - choice.scores.min())
-    share = float(np.clip((shared - frequencies) / gain, 0, 1)) if gain > 1e-9 else 0.0
-    if choice.named == "shared" or gain < 0.01 * abs(shared):
-        return ("feature" if found.rows_between > 0.1 else "none"), share
-    return ("label" if share >= 0.5 else "concept"), share
-
-
-def _steps(step: float, lam: float, choice: Choice) -> int:
-    """Steps of gradient descent that shrink about as much as the pull: 1 / (step lambda), at most 1000."""
-    return 0 if choice.named == "shared" else int(np.clip(round(1 / max(step * lam, 1e-9)), 1, 1000))
-
-
-def _told_apart(choice: Choice, seen: Foreseen, pilot: Pilot, ids: np.ndarray) -> list[ClientDegree]:
-    """Clients of whom their own data say more than everybody's: those that are better off alone."""
-    found = []
-    for i in choice.alone.tolist():
-        found.append(ClientDegree(client=str(ids[i]), examples=int(pilot.sizes[i]), advice="alone",
-                                  gain=float(seen.client_gains[i]), doubt=float(seen.client_doubts[i])))  # fmt: skip
-    return found
-
-
-def _groups(choice: Choice, pilot: Pilot, seen: Foreseen) -> Groups | None:
-    if choice.groups is None or pilot.members is None or choice.weight_of("groups") < 0.05:
-        return None
-    members = pilot.members[:, choice.groups - 2]
-    sizes = np.bincount(members, minlength=choice.groups).tolist()
-    return Groups(count=choice.groups, sizes=sizes, members=members.tolist(), gain=Ends.of(seen.gains["groups"]))
-
-
-def _harmed(seen: Foreseen, ids: np.ndarray) -> Harmed | None:
-    found = seen.hurt
-    if found is None:
-        return None
-    riskiest = np.argsort(-np.nan_to_num(found.risk))[: sentences.NO_MORE]
-    name = lambda at: str(ids[seen.judged[at]])
-    return Harmed(proved=found.hurt_proved, expected=found.hurt_expected, expected_low=found.hurt_expected_low,
-                  expected_high=found.hurt_expected_high, worst_tenth=found.worst_tenth,
-                  named=[name(at) for at in np.flatnonzero(found.proved)],
-                  at_risk={name(at): float(found.risk[at]) for at in riskiest if found.risk[at] > 0.05})  # fmt: skip
-
-
-def _stacked(choice: Choice) -> Stacked:
-    weights = dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
-    kappa = choice.kappa if np.isfinite(choice.kappa) else float("nan")
-    return Stacked(weights=weights, kappa=kappa, gain=choice.better, doubt=choice.doubt)
-
-
-def _theory(found: Difference, pilot: Pilot, federation: Federation) -> Theory:
-    lam = found.pull / pilot.usual
-    if federation.task != "regression":
-        return Theory(lam=lam, holds=False, why="its risks are of linear regression; of classes this is a rough guide")
-    unlike = float(pilot.sizes.max() / max(pilot.sizes.min(), 1))
-    wrong = [word for word, so in (
-        ("clients have unequal numbers of examples", unlike > 2),
-        ("rows of different clients are differently distributed", found.rows_between > 0.1),
-        ("no difference between clients is visible", not found.z >= 2)) if so]  # fmt: skip
-    return Theory(
-        lam=lam, holds=not wrong, why="; ".join(wrong) or "linear regression, clients alike in size and inputs"
-    )
-
-
-def _error_of(at: int, choice: Choice, seen: Foreseen) -> Ends | None:
-    return Ends.of(seen.errors[choice.kinds[choice.at.index(at)]]) if at in choice.at else None
-
-
-def _called(name: str, pilot: Pilot) -> str:
-    word, _, number = name.partition(" ")
-    if word == "path":
-        return f"path, lambda = {pilot.pulls[int(number)]:.2g}"
-    return f"local, ridge = {pilot.ridges[int(number)]:.2g}" if word == "local" else name
-
-
-def _cost(place: setup.Arena, pilot: Pilot, recipe: Recipe, plan: TrainSpec, seed: int) -> Cost:
-    bench = Bench(place, recipe.method, recipe.options, plan)
-    engine, hyper = bench.engine({})
-    run = engine.start(place.model.init, seed, hyper)
-    per, sizes = engine.visit_costs(run), np.asarray(engine.sizes[: engine.population])
-    one = next(iter(per.values()))
-    count = lambda what: sum(int((sizes == size).sum()) * int(getattr(cost, what)) for size, cost in per.items())
-    gradients = recipe.rounds * count("gradients") + count("gradients_personal")
-    visits = recipe.rounds * place.population
-    # A gradient of training is one of a batch; the pilot's are over all rows of a client.
-    batch = min(32.0, float(sizes.mean()))
-    seconds = pilot.work.pace * gradients * batch / max(float(sizes.sum()), 1)
-    return Cost(passes=pilot.work.passes, exchanges=pilot.work.exchanges,
-                gradients=round(pilot.work.passes * place.population), seconds=pilot.work.seconds, rounds=recipe.rounds,
-                bytes_up=visits * one.bytes_up, bytes_down=visits * one.bytes_down, training_gradients=gradients,
-                training_seconds=seconds)  # fmt: skip

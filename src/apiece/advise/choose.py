@@ -90,14 +90,23 @@ def weigh_candidates(
     return choose(told, picked, weights, share), told
 
 
-def choose(told: Told, picked: Picked, weights: np.ndarray, share: bool = False) -> Choice:
+def choose(
+    told: Told,
+    picked: Picked,
+    weights: np.ndarray,
+    share: bool = False,
+    kappa: float | None = None,
+    reference: str | None = None,
+) -> Choice:
     """The choice, from what clients told of these candidates and of their mixture by these pooled weights.
 
-    `share`: whether nothing tells clients apart otherwise.
+    `share`: whether nothing tells clients apart otherwise. `kappa`: if it is fixed. `reference`: a kind to compare
+    with, which not everybody has; it is last, and not chosen here.
     """
     kinds, count = picked.kinds, told.count[:, 0]
-    kappa = stacking.choose_kappa(told)
-    single = kinds[int(np.argmin(picked.scores[picked.at]))]
+    kappa = stacking.choose_kappa(told) if kappa is None else kappa
+    open_to = [k for k, kind in enumerate(kinds) if kind != reference]
+    single = kinds[int(np.argmin(picked.scores[picked.at][open_to]))]
     gains = lambda one, other: mean_and_doubt(client_means(told.loss[:, 0, other] - told.loss[:, 0, one], count))
     if single == "local" and "path" in kinds and len(count) < stacking.FEWEST:
         # Few clients cannot tell local from the path, and the path has less to lose.
@@ -108,7 +117,8 @@ def choose(told: Told, picked: Picked, weights: np.ndarray, share: bool = False)
     if share and named not in ("shared", "groups"):
         gain, noise = gains(kinds.index("path"), 0)
         named = "shared" if gain < 1.645 * noise else named
-    alone = better_alone(told, kinds, single) if single not in ("local", "groups") else np.zeros(0, int)
+    guarded = single not in ("local", "groups") and reference is None
+    alone = better_alone(told, kinds, single) if guarded else np.zeros(0, int)
     return Choice(*picked, single, named, weights, kappa, better, doubt, alone)
 
 

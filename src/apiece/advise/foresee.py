@@ -42,19 +42,26 @@ class Foreseen(NamedTuple):
     supported: np.ndarray  # how much of that is the client's own, 0 to 1
 
 
-def foresee(choice: Choice, told: Told, scale: float, mistakes: bool, seed: int = 0) -> Foreseen:
+def foresee(
+    choice: Choice, told: Told, scale: float, mistakes: bool, seed: int = 0, alone: np.ndarray | None = None
+) -> Foreseen:
     """Expectations from held-out sums, of models on three quarters of the data and on half of them.
 
     `scale`: a point is a hundredth of it: 1 for classes, the targets' variance for numbers. `mistakes`: errors are
-    0 or 1.
+    0 or 1. `alone`: the clients that have a local model, if not all have.
     """
     points = 100 / scale
     every = {name: choice.predictor(name) for name in dict.fromkeys(["advised", *choice.kinds])}
-    part = lambda sums, at, k: client_means(sums[:, k, at], told.count[:, k])
+    there = np.ones(len(told.count), bool) if alone is None else alone
+
+    def part(sums: np.ndarray, at: int, k: int) -> np.ndarray:
+        means = client_means(sums[:, k, at], told.count[:, k])
+        return np.where(there, means, np.nan) if at == every.get("local") else means
+
     at_full = lambda sums, at: 1.5 * part(sums, at, 0) - 0.5 * part(sums, at, 1)
     errors, gains, loss_gains = {}, {}, {}
     for name, at in every.items():
-        correction = np.nanmean(part(told.error, at, 0)) - np.nanmean(part(told.error, at, 1))
+        correction = _mean(part(told.error, at, 0)) - _mean(part(told.error, at, 1))
         errors[name] = _interval(points * at_full(told.error, at), points * correction / 2)
     for other in choice.kinds:
         less = lambda sums: at_full(sums, every[other]) - at_full(sums, every["advised"])  # noqa: B023 (used at once)
@@ -65,9 +72,15 @@ def foresee(choice: Choice, told: Told, scale: float, mistakes: bool, seed: int 
         return Foreseen(errors, gains, loss_gains, None, np.zeros(0, int), nothing, nothing, np.zeros(len(nothing)))
     corrected = points * (at_full(told.error, every["local"]) - at_full(told.error, every["advised"]))
     total, square = paired(told.error, told.error_cross, every["local"], every["advised"])
-    seen = _posterior(points * total, points**2 * square, corrected, told.count[:, 0])
-    judged, found = _harm(-total, square, told.count[:, 0], scale, mistakes, seed)
+    count = np.where(there, told.count[:, 0], 0)
+    seen = _posterior(points * total, points**2 * square, corrected, count)
+    judged, found = _harm(-total, square, count, scale, mistakes, seed)
     return Foreseen(errors, gains, loss_gains, found, judged, *seen)
+
+
+def _mean(values: np.ndarray) -> float:
+    some = values[np.isfinite(values)]
+    return float(some.mean()) if len(some) else 0.0
 
 
 def _interval(of_clients: np.ndarray, unsure: float | None) -> Expected:

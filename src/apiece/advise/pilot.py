@@ -96,8 +96,8 @@ def run_pilot(
     shared, out = tree.take(every, 0), jax.tree.map(lambda leaf: leaf[1:], every)
     tell("measuring how clients differ", 0.3)
     moments = q.Moments(*kept.tree("moments", lambda: seen.ask(lambda most: q.moments_question(of, most), shared, 1)))
-    hessian_square = float(kept.tree("curvature", lambda: _hessian_square(seen, of, shared, seed)))
-    spectra = kept.tree("spectra", lambda: _spectra(seen, of, shared, sizes))
+    curved = float(kept.tree("curvature", lambda: hessian_square(seen, of, shared, seed)))
+    spectra = kept.tree("spectra", lambda: look_at_spectra(seen, of, shared, sizes))
 
     kind = "classes" if of.classes else "numbers"
     pulls, ridges = (np.array(grid[kind]) * scale for grid in (PATH, RIDGES))
@@ -123,8 +123,9 @@ def run_pilot(
         pulls, ridges, extended = *further, True
         tell("going further along the path", 0.8 + 0.05 * turn)
     work = kept.tree("work", lambda: np.array([seen.passes, seen.exchanges, time.perf_counter() - began, seen.pace]))
-    return Pilot(settings[1:], sizes, usual, scale, shared, moments, hessian_square, rows, names, pulls, ridges, first,
-                 held, members, spectra, extended, Work(float(work[0]), int(work[1]), *map(float, work[2:])))  # fmt: skip
+    spent = Work(float(work[0]), int(work[1]), *map(float, work[2:]))
+    return Pilot(settings[1:], sizes, usual, scale, shared, moments, curved, rows, names, pulls, ridges, first, held,
+                 members, spectra, extended, spent)  # fmt: skip
 
 
 class Asked:
@@ -285,7 +286,7 @@ def outputs_of(params: Params) -> int:
     return int(np.shape(params["b"])[0]) if np.ndim(params["b"]) else 1
 
 
-def _hessian_square(seen: Asked, of: q.Linear, shared: Params, seed: int) -> np.ndarray:
+def hessian_square(seen: Asked, of: q.Linear, shared: Params, seed: int) -> np.ndarray:
     """tr(H^2) of the pooled Hessian at the shared model, by random signs."""
     rng = np.random.default_rng([seed, 0x686573])
     signs = jax.tree.map(lambda leaf: rng.choice([-1.0, 1.0], (q.PROBES, *leaf.shape)).astype(leaf.dtype), shared)
@@ -294,7 +295,7 @@ def _hessian_square(seen: Asked, of: q.Linear, shared: Params, seed: int) -> np.
     return np.array(total / q.PROBES / max(int(seen.sizes.sum()), 1) ** 2)
 
 
-def _spectra(seen: Asked, of: q.Linear, shared: Params, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def look_at_spectra(seen: Asked, of: q.Linear, shared: Params, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(who, the eigenvalues of their Hessians), of a few clients of all sizes."""
     order = np.argsort(sizes, kind="stable")
     who = np.unique(order[np.linspace(0, len(sizes) - 1, min(SPECTRA, len(sizes))).astype(int)])

@@ -1,7 +1,7 @@
 """What the pilot asks of clients: pure functions of a message, the client's data and its key.
 
-What leaves a client: sums of losses and gradients, a few moments, one small model (of a sample of clients, to look for
-groups), and, of at most `HELD` held-out examples, how likely each candidate thought what was true. Never an example.
+What leaves a client: sums of losses and gradients, a few moments, and one small model (of a sample of clients, to look
+for groups). Scores of single held-out examples do not: `score_question` is answered by the client to itself (`weigh`).
 
 Everything is about models that are linear in their parameters, `w` and `b` (or the last layer of a network, on its
 features): their smoothness is known from the rows, and accelerated steps on all rows solve them.
@@ -132,7 +132,7 @@ def moved_question(of: Linear, settings: tuple[Setting, ...], most: int) -> Ques
         def one(shared: Params, w: jax.Array) -> Tree:
             mine = batch._replace(weight=w)
             return tree.sub(
-                tree.take(_walk(of, shared, mine, smoothness_of(mine, bool(of.classes)), c[None]), 0), shared
+                tree.take(walk_path(of, shared, mine, smoothness_of(mine, bool(of.classes)), c[None]), 0), shared
             )
 
         return jax.vmap(one)(shared, weight)
@@ -210,16 +210,16 @@ def score_question(of: Linear, settings: tuple[Setting, ...], most: int, grouped
         def one(shared: Params, groups: Params, out: jax.Array) -> Scores:
             mine = batch._replace(weight=jnp.where(out, 0, batch.weight))
             smooth = smoothness_of(mine, bool(of.classes))
-            path, local = _walk(of, shared, mine, smooth, cs), _alone(of, shared, mine, smooth, ridges)
+            path, local = walk_path(of, shared, mine, smooth, cs), _alone(of, shared, mine, smooth, ridges)
             one_of = lambda params: jax.tree.map(lambda leaf: leaf[None], params)
-            found = [one_of(shared), one_of(_own_frequencies(of, shared, mine)), path, local]
+            found = [one_of(shared), one_of(own_frequencies(of, shared, mine)), path, local]
             if grouped:
                 found.append(tree.stack([tree.take(groups, k) for k in choose_groups(of, groups, batch, mine.weight)]))
             models = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
             which = jnp.argsort(jnp.where(out, luck, 2.0))[:held]
             x, y = jax.tree.map(lambda leaf: leaf[which], (batch.x, batch.y))
             said = jax.vmap(lambda params: of.apply(params, x))(models)
-            return Scores(_told(of, said, y), out[which].astype(jnp.float32))
+            return Scores(tell_outputs(of, said, y), out[which].astype(jnp.float32))
 
         return jax.vmap(one)(shared, groups, out)
 
@@ -251,7 +251,7 @@ def spectrum_question(of: Linear, most: int) -> Question:
     return Question(answer, stacked=True)
 
 
-def _walk(of: Linear, shared: Params, mine: Batch, smooth: jax.Array, cs: jax.Array) -> Params:
+def walk_path(of: Linear, shared: Params, mine: Batch, smooth: jax.Array, cs: jax.Array) -> Params:
     """The path's points, stacked: min L_i(p) + c/(2 n_i) |p - shared|^2, each from the one before it."""
     n = jnp.maximum(mine.weight.sum(), 1)
 
@@ -273,7 +273,7 @@ def _alone(of: Linear, like: Params, mine: Batch, smooth: jax.Array, ridges: jax
     return lax.scan(to, tree.zeros(like), ridges)[1]
 
 
-def _own_frequencies(of: Linear, shared: Params, mine: Batch) -> Params:
+def own_frequencies(of: Linear, shared: Params, mine: Batch) -> Params:
     """The shared model with an intercept of the client's own: by how often it has each class, or by its mean."""
     out = of.apply(shared, mine.x)
     weight, n = mine.weight, mine.weight.sum()
@@ -297,7 +297,7 @@ def _residuals(of: Linear, params: Params, batch: Batch) -> tuple[jax.Array, jax
     return p - jax.nn.one_hot(batch.y, of.classes), jnp.sum(p * (1 - p), axis=1)
 
 
-def _told(of: Linear, said: jax.Array, y: jax.Array) -> jax.Array:
+def tell_outputs(of: Linear, said: jax.Array, y: jax.Array) -> jax.Array:
     """[held, candidates, classes told] log probabilities, the true class first; or [held, candidates, outputs]."""
     if not of.classes:
         return jnp.moveaxis(y[None] - said, 0, 1).reshape(len(y), len(said), -1)

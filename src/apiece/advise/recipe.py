@@ -26,19 +26,19 @@ class Recipe(NamedTuple):
 
 def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     """The method and its options; `step`: how long steps may be."""
-    pull = _rounded(best_pull(choice, pilot) * pilot.usual)
+    pull = rounded(best_pull(choice, pilot) * pilot.usual)
     train: dict[str, Any] = {"lr": step}
     if choice.named == "shared":
         return Recipe("fed_avg", train, ROUNDS)
     if choice.named in ("path", "nearer"):
-        here = pull if choice.named == "path" else _rounded(float(pilot.pulls[choice.nearer or 0]) * pilot.usual)
+        here = pull if choice.named == "path" else rounded(float(pilot.pulls[choice.nearer or 0]) * pilot.usual)
         tune = {"tune_epochs": TUNE_EPOCHS, "tune_lr": step}
         return Recipe("rtfa", {"lam": here, "by_size": True, **tune, **train}, ROUNDS)
-    ridge = _rounded(float(pilot.ridges[choice.ridge]))
+    ridge = rounded(float(pilot.ridges[choice.ridge]))
     if choice.named == "local":
         return Recipe("local_ridge", {"ridge": ridge}, 1)
     near = choice.path if choice.nearer is None else choice.nearer
-    options: dict[str, Any] = {"lam": pull, "nearer": _rounded(float(pilot.pulls[near]) * pilot.usual), "ridge": ridge}
+    options: dict[str, Any] = {"lam": pull, "nearer": rounded(float(pilot.pulls[near]) * pilot.usual), "ridge": ridge}
     weights = {kind: round(choice.weight_of(kind), 4) for kind in ("shared", "path", "nearer", "local", "groups")}
     options |= {f"on_{kind}": weight for kind, weight in weights.items()}
     grouped = weights["groups"] > 0 and choice.groups is not None and pilot.members is not None
@@ -46,7 +46,7 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     if grouped:
         assert choice.groups is not None and pilot.members is not None
         options["members"] = pilot.members[:, choice.groups - 2].tolist()
-    options["trust"] = 0.0 if choice.named != "stack" or not np.isfinite(choice.kappa) else _rounded(1 / choice.kappa)
+    options["trust"] = 0.0 if choice.named != "stack" or not np.isfinite(choice.kappa) else rounded(1 / choice.kappa)
     return Recipe("stack", options | train, ROUNDS)
 
 
@@ -68,7 +68,7 @@ def best_pull(choice: Choice | Picked, pilot: Pilot) -> float:
 def step_size(place: Arena, engine: Any, seed: int) -> float:
     """How long a training step may be, by the curvature of the clients' rows."""
     bound = measure_bound(place, TrainSpec(), lambda: engine, tested=False, seed=seed)
-    return 0.1 if bound is None else _rounded(min(bound.top(BATCH)[0] / SHORTER, 1.0))
+    return 0.1 if bound is None else rounded(min(bound.top(BATCH)[0] / SHORTER, 1.0))
 
 
 def make_spec_values(
@@ -85,6 +85,6 @@ def make_spec_values(
     return values | ({"rank": metric} if metric else {})
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Three digits: what is told is what runs."""
     return float(f"{value:.3g}")

@@ -35,20 +35,27 @@ def _what(choice: Choice, pilot: Pilot, lam: float, own: float) -> str:
     if choice.named == "shared":
         return "Share one model: do not personalize."
     if choice.named == "local":
-        return "Do not federate: each client is as well off alone, with a ridge."
+        return f"Do not federate: each client is as well off alone{', with a ridge' if len(pilot.ridges) else ''}."
     if choice.named == "groups":
         return f"Train one model for each of {choice.groups} groups of clients."
+    if choice.named == "tuned":
+        _, part, passes = pilot.names[choice.at[choice.kinds.index("tuned")]].split()
+        what = "all layers" if part == "all" else f"{part} layers alone"
+        return f"Fine-tune the shared network for {passes} passes over a client's data, {what}."
     pulled = f"lambda = {lam:.2g} for a client of {pilot.usual:.0f} examples"
     if choice.named == "stack":
         most = sorted(((w, k) for w, k in zip(choice.weights, choice.kinds, strict=True) if w >= 0.05), reverse=True)
         parts = ", ".join(f"{WORDS[kind]} {weight:.0%}" for weight, kind in most)
         return f"Mix models (stack): {parts}; {pulled}."
+    if len(pilot.ridges) == 0:
+        return (f"Share all but the last layer: each client's own is pulled to the shared one, {pulled} (its own data "
+                f"then decide {own:.0%} of it).")  # fmt: skip
     return (f"Personalize {degree}: a ridge to the shared model, {pulled} (its own data then decide {own:.0%} of its "
             "model).")  # fmt: skip
 
 
 WORDS = {"shared": "shared", "path": "between shared and own", "nearer": "nearer to own", "local": "local",
-         "groups": "of its group"}  # fmt: skip
+         "groups": "of its group", "tuned": "fine-tuned"}  # fmt: skip
 
 
 def _whom(seen: Foreseen, ids: np.ndarray) -> str:
@@ -114,6 +121,10 @@ def doubts(choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, fold
         said.append(f"The pilot has memorised its data (z = {found.z:.0f}): moments are not used.")
     if len(pilot.sizes) < 8:
         said.append(f"{len(pilot.sizes)} clients: nothing can be said about groups, nor about single clients.")
+    elif len(pilot.ridges) == 0:
+        alone = 0 if seen.hurt is None else seen.hurt.clients
+        said.append(f"Groups of networks were not looked for; what is said of alone is said of {alone} clients that "
+                    "trained a network alone.")  # fmt: skip
     elif not grouped:
         said.append("Groups were not looked for: the budget did not allow it.")
     if int((held == 0).sum()):

@@ -88,10 +88,10 @@ def tell_sums(parts: tuple, asked: Inquiry, classes: bool) -> Told:
         loss, error = (jnp.where(there[:, None], jnp.stack(each, axis=1), 0) for each in zip(*both, strict=True))
         every = jnp.where(there[:, None], first, 0).sum(axis=0)
         told.append((present.sum(), every, loss, error))
-    count, every, losses, errors = zip(*told, strict=True)
+    counts, sums, losses, errors = zip(*told, strict=True)
     cross = lambda values: (values - values[:, :1]).T @ (values - values[:, :1])
     total = lambda values: jnp.stack([each.sum(axis=0) for each in values])
-    return Told(jnp.stack(count), jnp.stack(every), total(losses), total(errors), cross(losses[0]), cross(errors[0]))
+    return Told(jnp.stack(counts), jnp.stack(sums), total(losses), total(errors), cross(losses[0]), cross(errors[0]))
 
 
 def _crossed(logs: jax.Array, present: jax.Array, pooled: jax.Array, kappa: float) -> jax.Array:
@@ -177,7 +177,7 @@ class HeldOut:
 
     def _say(self, chosen: list[int], weights: np.ndarray, variance: np.ndarray) -> None:
         fill = WIDTH - len(chosen)
-        asked = Inquiry(self.given, np.int32(chosen + [chosen[0]] * fill),
+        asked = Inquiry(self.given, np.array(chosen + [chosen[0]] * fill, np.int32),
                         np.pad(weights, ((0, 0), (0, fill))).astype(np.float32), np.float32(variance))  # fmt: skip
         asked = jax.tree.map(jnp.asarray, asked)
         if self._engine is None:

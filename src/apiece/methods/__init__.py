@@ -32,6 +32,7 @@ from apiece.methods.rtfa import rtfa
 from apiece.methods.scaffold import scaffold
 from apiece.methods.self_fl import self_fl
 from apiece.methods.stack import stack
+from apiece.methods.stack_tuned import stack_tuned
 from apiece.registry import Registry
 
 CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model",)).add(
@@ -71,6 +72,7 @@ CATALOG = Registry("method", group="apiece.methods", positional=1, given=("model
     fed_ala=fed_ala,
     local_ridge=local_ridge,
     stack=stack,
+    stack_tuned=stack_tuned,
 )
 
 # What is compared when nothing else is said: they fit any model, and no two of them are nearly the same.

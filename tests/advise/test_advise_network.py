@@ -1,0 +1,72 @@
+"""Advice for networks: the hold-out is unseen by the pilot, parts are told apart, and what is advised runs."""
+
+import jax
+import numpy as np
+import pytest
+
+from apiece.advise import advise
+from apiece.advise.network import SETTINGS, candidate_names, network_of, without_fold
+from apiece.advise.network_choice import Tuning, pick_of_network
+from apiece.client.linear import deal_folds
+from apiece.data import from_rows
+from apiece.experiment import build as setup
+from apiece.experiment.compare import run_spec
+from apiece.experiment.opened import open as open_run
+from apiece.experiment.spec import make_spec
+from apiece.experiment.spec_tables import ModelSpec
+
+CLIENTS, ROWS = 8, 16
+
+
+def federation(own=2.0, seed=0):
+    """Two classes; whether a client calls the outside of a ring 1 or 0 is its own affair if `own` is large."""
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(CLIENTS), ROWS)
+    x = rng.normal(size=(len(owner), 2)).astype(np.float32)
+    flip = np.where(rng.random(CLIENTS) < 0.5, 1, -1) if own else np.ones(CLIENTS)
+    y = ((x**2).sum(axis=1) - 1.4) * flip[owner] > 0
+    return from_rows(x, y.astype(int), owner, split=np.tile([0] * 6 + [1, 2], len(x) // 8), classes=("in", "out"))
+
+
+def place_of(model="mlp"):
+    given = federation()
+    return setup.arena(given, setup.model_of(ModelSpec(name=model, hidden=[4]), given))
+
+
+def test_the_pilot_never_sees_the_fold_that_it_is_judged_on():
+    place = place_of()
+    kept = without_fold(place, seed=3)
+    for i in range(CLIENTS):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(jax.random.key(0), i), 0x666F6C64), 3)
+        start, end = place.offsets[i : i + 2]
+        stays = np.asarray(deal_folds(key, 12)) != SETTINGS[0][0]
+        mine = slice(*kept.offsets[i : i + 2])
+        np.testing.assert_array_equal(np.asarray(kept.x[mine]), np.asarray(place.x[start:end])[stays])
+        np.testing.assert_array_equal(np.asarray(kept.y[mine]), np.asarray(place.y[start:end])[stays])
+
+
+def test_the_parts_of_a_network_are_candidates_and_the_best_of_each_kind_is_picked():
+    of = network_of(place_of(), place_of().model.init(jax.random.key(0)))
+    assert of.parts == ("", "input")
+    names = candidate_names(of)
+    scores = np.full(len(names), 1.0)
+    scores[[names.index("path 1"), names.index("tuned input 3")]] = 0.5
+    picked = pick_of_network(scores, names)
+    assert picked.kinds == ["shared", "path", "nearer", "tuned", "local"] and picked.path == 1
+    assert Tuning.of(names[picked.at[3]]) == Tuning("input", 3)
+
+
+@pytest.mark.thorough
+def test_a_network_is_advised_and_what_is_advised_runs_and_predicts(tmp_path):
+    found = advise(federation(), {"name": "mlp", "hidden": [8]}, out=tmp_path / "advice")
+    assert found.method in ("fed_avg", "ftfa", "stack_tuned", "local") and found.folds == 1
+    assert set(found.private["losses"]) == {"nothing", "output", "all", "input"}
+    assert found.private["part"] in found.private["losses"] and "gradients say" in found.reasons[-1]
+    assert found.hurt.proved == 0 and found.hurt is not None and np.isfinite(found.gains["local"].mean)
+    assert found.errors["advised"].mean < found.errors["shared"].mean, "clients contradict each other"
+    again = advise(federation(), {"name": "mlp", "hidden": [8]}, out=tmp_path / "advice")
+    assert again.tried == found.tried, "what an interrupted advice has found is used again"
+    ran = run_spec(make_spec(found.spec), tmp_path / "run")
+    assert ran.rows[found.method].method == found.method
+    said = open_run(tmp_path / "run").predict("0", np.zeros((2, 2), np.float32))
+    assert said.probabilities.shape == (2, 2)
