@@ -90,6 +90,7 @@ class Crew:
             head = _read(link, 12, until)
             said = _read(link, int.from_bytes(head[:4], "little"), until)
             if said != label:
+                self.close()
                 raise UserError(f"{name} is at '{said.decode(errors='replace')}' where this process is at "
                                 f"'{label.decode()}': they do not run the same spec, data or version")  # fmt: skip
             return _read(link, int.from_bytes(head[4:], "little"), until)
