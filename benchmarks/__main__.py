@@ -12,7 +12,7 @@ from typing import Any
 
 from apiece.machine import count_cores
 
-from . import answers, deep, faults, jobs, memory, methods, population, scale, self_fl, speed, steps
+from . import answers, deep, faults, jobs, memory, methods, population, scale, self_fl, server, speed, steps
 
 
 def machine() -> dict[str, Any]:
@@ -30,7 +30,7 @@ def machine() -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (speed, deep, methods, scale, population, memory, jobs, steps, answers, self_fl, faults):
+    for module in (speed, deep, methods, scale, population, server, memory, jobs, steps, answers, self_fl, faults):
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         often = getattr(module, "REPEATS", 5)

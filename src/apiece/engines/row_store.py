@@ -79,13 +79,17 @@ class RowStore:
         return jax.tree.unflatten(self.structure, views)
 
     def check_room(self, more: int) -> None:
-        """Raise a `UserError` if so many clients, not visited before, cannot be written: before anything is."""
-        unseen = self.count - int((self.at >= 0).sum())
-        needed = min(more, unseen) * self.width - len(self.free) * self.width
-        free = shutil.disk_usage(self.folder).free
+        """Raise a `UserError` if the states of so many visits may find no room: before anything is written.
+
+        Who has a place that no checkpoint names is written there again, and needs no other.
+        """
+        self.settle()
+        again = int((~self.kept[self.at[self.at >= 0]]).sum())
+        more = max(0, min(more, self.count - again) - len(self.free))
+        needed, free = more * self.width, shutil.disk_usage(self.folder).free
         if needed > free:
             raise UserError(
-                f"the states of {min(more, unseen):,} more clients, {self.width:,} bytes each, take "
+                f"the states of {more:,} more clients, {self.width:,} bytes each, take "
                 f"{needed / 1e9:,.3g} GB, and the disk of {self.folder} has {free / 1e9:,.3g} GB free; nothing was "
                 "written. Make room there, name a folder on a larger disk in the environment variable TMPDIR, or take "
                 "fewer clients, fewer rounds or a smaller model"

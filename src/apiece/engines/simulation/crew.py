@@ -67,7 +67,7 @@ class Crew:
 
     def place_of(self, path: Path) -> Path:
         """Where a file of this process's own folder lies in the folder that all share."""
-        if self.shared is None or self.own is None:
+        if self.shared is None or self.own is None or not path.resolve().is_relative_to(self.own.resolve()):
             return path
         return self.shared / path.resolve().relative_to(self.own.resolve())
 
