@@ -107,7 +107,7 @@ class Participation:
         """The ids of this round's clients, in ascending order; at least one, if any is available."""
         if self.chosen is not None:
             return self._checked(self.chosen(seed, round, population), round, population)
-        always = self.availability.pattern == "always"  # then nobody has to be listed: the draw costs what the cohort is
+        always = self.availability.pattern == "always"  # then nobody has to be listed
         there = None if always else self.availability.there(seed, round, population)
         available = population if there is None else len(there)
         places = min(self.places(population), available)
