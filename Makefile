@@ -32,6 +32,7 @@ bench: .venv/.bench ## measure speed against PyTorch, NumPy and, where installed
 	$(BIN)/python -m benchmarks speed
 	$(BIN)/python -m benchmarks methods
 	$(BIN)/python -m benchmarks population
+	$(BIN)/python -m benchmarks server
 
 lint: .venv/.test ## check style, format and types
 	$(BIN)/ruff check

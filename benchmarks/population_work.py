@@ -53,7 +53,8 @@ def fill(run: Any, clients: int) -> None:
     run.known[:] = True
 
 
-def measure(clients: int, rounds: int, repeats: int, filled: bool, where: str, folder: Path) -> dict[str, Any]:
+def measure(clients: int, rounds: int, filled: bool, where: str, folder: Path) -> dict[str, Any]:
+    """Gets ready, says so, and takes turns with the other population: a line on stdin is a repeat, its end the end."""
     model = mlp((FEATURES,), CLASSES, hidden=(HIDDEN,))
     x, y = write_examples(folder, clients)
     judge = objective(model, "classification")
@@ -67,16 +68,28 @@ def measure(clients: int, rounds: int, repeats: int, filled: bool, where: str, f
     if filled:
         fill(run, clients)
     filling = time.monotonic() - began
-    run = engine.advance(run, 10)  # compiles
+    save_seconds = []
+    for _ in range(2):  # the first one also waits until all that filling wrote is on the disk
+        run = engine.advance(run, 10)
+        before = time.monotonic()
+        engine.save(run, path, {}, beside=True)
+        save_seconds.append(time.monotonic() - before)
+    print("ready", flush=True)
     seconds = []
-    for _ in range(repeats):
+    for _ in sys.stdin:
         before = time.monotonic()
         run = engine.advance(run, rounds)
         jax.block_until_ready(run.server)
         if (store := store_of(run.rows)) is not None:
             store.settle()  # what is still to be written counts
         seconds.append((time.monotonic() - before) / rounds)
-    row: dict[str, Any] = {
+        print(seconds[-1], flush=True)
+    engine.save(run, path, {}, beside=True)
+    saved, run = run.round, engine.advance(run, 10)
+    killed, _ = engine.restore(path, engine.start(model.init, 0))
+    again = engine.advance(killed, run.round - saved)
+    same = jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), run.server, again.server)
+    return {
         "clients": clients,
         "kept": "memory" if store_of(run.rows) is None else "disk",
         "states_gb": bytes_of_a_row(run.rows) * clients / 1e9,
@@ -84,32 +97,23 @@ def measure(clients: int, rounds: int, repeats: int, filled: bool, where: str, f
         "fill_seconds": filling,
         "seconds_per_round": float(np.median(seconds)),
         "best_seconds_per_round": float(np.min(seconds)),
+        "save_seconds": save_seconds[-1],
+        "resumed_equal": killed.round == saved and all(jax.tree.leaves(same)),
+        "peak_mb": peak_memory_mb(),
+        "memory_gb": memory() / 1e9,
     }
-    for name in ("first_save_seconds", "save_seconds"):  # the first one names everybody's place
-        before = time.monotonic()
-        engine.save(run, path, {}, beside=True)
-        row[name] = time.monotonic() - before
-        run = engine.advance(run, 10)
-    round = run.round - 10  # as it was saved
-    killed, _ = engine.restore(path, engine.start(model.init, 0))
-    assert killed.round == round
-    again = engine.advance(killed, 10)
-    same = jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), run.server, again.server)
-    row["resumed_equal"] = all(jax.tree.leaves(same))
-    row["peak_mb"], row["memory_gb"] = peak_memory_mb(), memory() / 1e9
-    return row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("clients", "rounds", "repeats"):
+    for name in ("clients", "rounds"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--filled", action="store_true")
     parser.add_argument("--states", default="auto")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="apiece-population-", dir=disk()))
     try:
-        row = measure(args.clients, args.rounds, args.repeats, args.filled, args.states, folder)
+        row = measure(args.clients, args.rounds, args.filled, args.states, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     json.dump(row, sys.stdout)

@@ -131,6 +131,13 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(engines, monk
     assert (store_of(run.rows).at < 0).all() and run.round == 0
 
 
+def test_nobody_may_be_asked_for(tmp_path):
+    store = RowStore(SHAPES, 6, tmp_path)
+    nobody = np.zeros(0, int)
+    store.put(nobody, states(*[]))
+    assert store.fetch(nobody, 0).result()["w"].shape == (0, 3) and store.leaves["w"][nobody].shape == (0, 3)
+
+
 class Full:
     """A file on a disk that is full."""
 

@@ -26,9 +26,7 @@ ProcessNumber = Annotated[
 
 
 @contextlib.contextmanager
-def joined(
-    hosts: str | None, process: int | None, text: str, folder: Path | None, resumed: bool
-) -> Iterator[Path | None]:
+def joined(hosts: str | None, process: int | None, text: str, folder: Path, resumed: bool) -> Iterator[Path]:
     """The folder that this process walks in: the run's own or, of all processes but the first, one beside it.
 
     `text`: what is to be run, which must be the same for all. Without --hosts nothing happens.
@@ -38,8 +36,6 @@ def joined(
             raise UserError(f"--process {process} says which of several processes this is; give --hosts, too")
         yield folder
         return
-    if folder is None:
-        raise UserError("--hosts needs --out: all processes name the same run folder, on a disk that all of them see")
     from apiece.engines.simulation.crew import join_crew, work_with
     from apiece.engines.simulation.hosts import find_hosts
 

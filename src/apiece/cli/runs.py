@@ -274,7 +274,9 @@ def _run(
     advice = read_json(beside) if beside is not None and beside.is_file() else None
     ready()
     text = as_toml(spec.model_dump(mode="json")) if hosts is not None else ""
-    folder = folder if folder is not None or hosts is not None else find_free_path(Path("runs") / command)
+    if folder is None and hosts is not None:
+        raise UserError("--hosts needs --out: all processes name the same run folder, on a disk that all of them see")
+    folder = folder or find_free_path(Path("runs") / command)
     with joined(hosts, process, text, folder, resumed=False) as own, _resumable(own):
         with _watched() as watch:
             found = experiment.run_spec(spec, own, watch, log=log if is_first() else [])

@@ -5,6 +5,7 @@ file, and the old place is free again once a later checkpoint is there. So a che
 the states take, and a run that is killed at any moment finds all states as its checkpoint left them.
 """
 
+import math
 import os
 import shutil
 import tempfile
@@ -32,6 +33,11 @@ class Field(NamedTuple):
     stop: int
     shape: tuple[int, ...]
     dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """How many numbers these are; said aloud where there may be no rows, from which it could not be guessed."""
+        return math.prod(self.shape)
 
 
 class RowStore:
@@ -79,13 +85,17 @@ class RowStore:
         return jax.tree.unflatten(self.structure, views)
 
     def check_room(self, more: int) -> None:
-        """Raise a `UserError` if so many clients, not visited before, cannot be written: before anything is."""
-        unseen = self.count - int((self.at >= 0).sum())
-        needed = min(more, unseen) * self.width - len(self.free) * self.width
-        free = shutil.disk_usage(self.folder).free
+        """Raise a `UserError` if the states of so many visits may find no room: before anything is written.
+
+        Who has a place that no checkpoint names is written there again, and needs no other.
+        """
+        self.settle()
+        again = int((~self.kept[self.at[self.at >= 0]]).sum())
+        more = max(0, min(more, self.count - again) - len(self.free))
+        needed, free = more * self.width, shutil.disk_usage(self.folder).free
         if needed > free:
             raise UserError(
-                f"the states of {min(more, unseen):,} more clients, {self.width:,} bytes each, take "
+                f"the states of {more:,} more clients, {self.width:,} bytes each, take "
                 f"{needed / 1e9:,.3g} GB, and the disk of {self.folder} has {free / 1e9:,.3g} GB free; nothing was "
                 "written. Make room there, name a folder on a larger disk in the environment variable TMPDIR, or take "
                 "fewer clients, fewer rounds or a smaller model"
@@ -123,7 +133,7 @@ class RowStore:
         leaves = []
         for field in self.fields:
             out = np.zeros((length, *field.shape), field.dtype)
-            out.reshape(length, -1)[: len(records)] = records[:, field.start : field.stop].view(field.dtype)
+            out.reshape(length, field.size)[: len(records)] = records[:, field.start : field.stop].view(field.dtype)
             leaves.append(out)
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -132,7 +142,7 @@ class RowStore:
         records = np.zeros((count, self.width), np.uint8)
         for field, leaf in zip(self.fields, jax.tree.leaves(states), strict=True):
             mine = records[:, field.start : field.stop].view(field.dtype)
-            mine[:] = np.asarray(leaf)[:count].reshape(count, -1)
+            mine[:] = np.asarray(leaf)[:count].reshape(count, field.size)
         return records
 
     # The file: in this order, on one thread at a time.
@@ -264,7 +274,7 @@ class RowsOnDisk:
         self.store.settle()
         records = self.store.read(who)
         mine = records[:, self.field.start : self.field.stop].view(self.dtype)
-        mine[:] = np.broadcast_to(np.asarray(values), (len(who), *self.field.shape)).reshape(len(who), -1)
+        mine[:] = np.broadcast_to(np.asarray(values), (len(who), *self.field.shape)).reshape(len(who), self.field.size)
         self.store.write(who, records)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

@@ -228,7 +228,7 @@ def arena(
     mesh = mesh_of()
     sides = [federation] if federation.new is None else [federation, federation.new]
 
-    def joined(part: str) -> tuple[jax.Array, jax.Array, np.ndarray]:
+    def joined(part: str) -> tuple[Any, Any, np.ndarray]:
         splits = [getattr(side, part) for side in sides]
         sizes = np.concatenate([split.sizes for split in splits])
         x, y = (_concatenated([getattr(s, name) for s in splits]) for name in ("x", "y"))

@@ -62,7 +62,7 @@ def train(
         run, about = engine.restore(keep, run)
         curve, seconds = about["curve"], about["seconds"]
         tick(run.round)
-    elif keep is not None and store_of(run.rows) is not None:
+    elif keep is not None and engine.agree(store_of(run.rows) is not None):
         engine.save(run, keep, {"curve": [], "seconds": 0.0}, beside=True)  # states begin where they will stay
     watched = _honest(sample(place.population, plan.evaluate_clients), run)
     report = engine.build(run.hyper, run.round).report

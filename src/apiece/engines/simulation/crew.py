@@ -67,7 +67,7 @@ class Crew:
 
     def place_of(self, path: Path) -> Path:
         """Where a file of this process's own folder lies in the folder that all share."""
-        if self.shared is None or self.own is None:
+        if self.shared is None or self.own is None or not path.resolve().is_relative_to(self.own.resolve()):
             return path
         return self.shared / path.resolve().relative_to(self.own.resolve())
 
@@ -90,6 +90,7 @@ class Crew:
             head = _read(link, 12, until)
             said = _read(link, int.from_bytes(head[:4], "little"), until)
             if said != label:
+                self.close()
                 raise UserError(f"{name} is at '{said.decode(errors='replace')}' where this process is at "
                                 f"'{label.decode()}': they do not run the same spec, data or version")  # fmt: skip
             return _read(link, int.from_bytes(head[4:], "little"), until)

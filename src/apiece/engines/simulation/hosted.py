@@ -234,6 +234,12 @@ class Hosted(Vectorized):
         if not self.crew.process:
             _forget_others(shared, [name(k) for k in range(self.crew.count)])
 
+    def restore(self, path: Path, fresh: RunState) -> tuple[RunState, dict[str, Any]]:
+        """(the run in a file, its description), once every process has read what it needs of it."""
+        found = super().restore(path if path.exists() else self.crew.place_of(path), fresh)
+        self.crew.gather("restored", b"")
+        return found
+
     def shards_at(self, path: Path) -> Path:
         """The folder in which the files lie that a checkpoint names."""
         return self.crew.place_of(path).parent

@@ -56,5 +56,4 @@ def lend_examples(split: Examples, who: np.ndarray) -> tuple[Tree, Tree, np.ndar
         out[: len(rows)] = leaf[rows]
         return out
 
-    split.touch(rows)
     return jax.tree.map(lent, split.x), jax.tree.map(lent, split.y), begin[at].astype(np.int32)

@@ -30,12 +30,6 @@ class Examples:
     sizes: np.ndarray
     lent: bool = False
     order: np.ndarray | None = None
-    read: set[int] | None = None  # the rows that were lent, where somebody wants to know
-
-    def touch(self, rows: np.ndarray) -> None:
-        """Note that these rows were read, if somebody wants to know."""
-        if self.read is not None:
-            self.read.update(rows.tolist())
 
     @property
     def capacity(self) -> int:

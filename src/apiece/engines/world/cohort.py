@@ -111,15 +111,18 @@ class Participation:
         `exact`."""
         if self.chosen is not None:
             return self._checked(self.chosen(seed, round, population), round, population)
-        there = self.availability.there(seed, round, population)
-        places = min(self.places(population), len(there))
-        if places == len(there) and self.probability is None:
-            return there
+        always = self.availability.pattern == "always"  # then nobody has to be listed
+        there = None if always else self.availability.there(seed, round, population)
+        available = population if there is None else len(there)
+        places = min(self.places(population), available)
+        if places == available and self.probability is None:
+            return np.arange(population) if there is None else there
         rng = np.random.default_rng([seed, round])
         count = places
         if self.probability is not None:
-            count = min(max(0 if self.exact else 1, rng.binomial(len(there), self.probability)), places)
-        return there[np.sort(rng.choice(len(there), count, replace=False, shuffle=False))]
+            count = min(max(0 if self.exact else 1, rng.binomial(available, self.probability)), places)
+        drawn = np.sort(rng.choice(available, count, replace=False, shuffle=False))
+        return drawn if there is None else there[drawn]
 
     def _checked(self, named: Any, round: int, population: int) -> np.ndarray:
         """What a stranger's function named: numbers of clients that there are, none twice, no more than told of."""
