@@ -79,3 +79,19 @@ def test_memory_that_ends_on_the_way_is_no_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "_look", exhausted)
     with pytest.raises(UserError, match=r"'fed_avg' found no memory left \(RESOURCE_EXHAUSTED.*train\.cohort"):
         compare(FEDERATION, ["fed_avg"], rounds=1, seeds=1, tune=1, baselines=False, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("how", "visited"), [({"rounds": 2, "cohort": 3}, 6), ({"rounds": 9, "cohort": 3}, 8), ({"stateless": True}, None)]
+)
+def test_a_disk_without_room_for_all_who_will_be_visited_is_refused(how, visited, monkeypatch, tmp_path):
+    plan = TrainSpec(states="disk", **how)
+    room = lambda free: monkeypatch.setattr(fits.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": free}))
+    room((visited or 0) * MODEL)
+    fits.check_disk("ditto", ditto(PLACE.objective.loss), PLACE, plan)
+    room((visited or 1) * MODEL - 1)
+    if visited is None:
+        return fits.check_disk("ditto", ditto(PLACE.objective.loss), PLACE, plan)
+    with pytest.raises(UserError, match=rf"keeps 2.6 kB of each client on disk, .* visit {visited} clients: .*TMPDIR"):
+        compare(FEDERATION, ["ditto"], seeds=1, tune=1, baselines=False, out=tmp_path / "run", states="disk", **how)
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """`--hosts` and `--process`: this process as one of several that make a run."""
 
 import contextlib
+import glob
 import hashlib
 import importlib.metadata
 import os
@@ -35,6 +36,7 @@ def joined(hosts: str | None, process: int | None, text: str, folder: Path, resu
         if process is not None:
             raise UserError(f"--process {process} says which of several processes this is; give --hosts, too")
         yield folder
+        _remove_left(folder, 0)
         return
     from apiece.engines.simulation.crew import join_crew, work_with
     from apiece.engines.simulation.hosts import find_hosts
@@ -42,7 +44,7 @@ def joined(hosts: str | None, process: int | None, text: str, folder: Path, resu
     found = find_hosts(hosts, process, os.environ)
     of = hashlib.sha256(f"{importlib.metadata.version('apiece')}\n{text}".encode()).hexdigest()
     with work_with(join_crew(*found, of)) as crew:
-        own = folder if not found.process else folder.with_name(f".{folder.name}.process-{found.process}")
+        own = folder if not found.process else _folder_of(folder, found.process)
         crew.shared, crew.own = folder, own
         if found.process:
             shutil.rmtree(own, ignore_errors=True)
@@ -54,6 +56,8 @@ def joined(hosts: str | None, process: int | None, text: str, folder: Path, resu
         finally:
             if found.process:
                 shutil.rmtree(own, ignore_errors=True)
+        if not found.process:
+            _remove_left(folder, found.processes)
 
 
 def is_first() -> bool:
@@ -62,6 +66,17 @@ def is_first() -> bool:
 
     crew = crew_here()
     return crew is None or not crew.process
+
+
+def _folder_of(folder: Path, process: int) -> Path:
+    return folder.with_name(f".{folder.name}.process-{process}")
+
+
+def _remove_left(folder: Path, processes: int) -> None:
+    """What killed processes of an earlier, larger number left beside the run."""
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.process-*"):
+        if left.name.rpartition("-")[2].isdigit() and int(left.name.rpartition("-")[2]) >= processes:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _copy_links(folder: Path, own: Path) -> None:

@@ -24,7 +24,7 @@ from apiece.engines.simulation.division import divided, on_devices
 from apiece.engines.simulation.rows import padded, round_up
 from apiece.engines.simulation.score import Examples
 from apiece.engines.simulation.vectorized import Vectorized
-from apiece.engines.states import store_of
+from apiece.engines.states import commit_states, store_of
 from apiece.errors import UserError
 from apiece.protocol import Cohort, Message, Personal, Question, Tree, merge_replies
 
@@ -117,12 +117,7 @@ class Hosted(Vectorized):
         elif method.keep is None and jax.tree.leaves(sound):
             knows = sound | run.known[ids]
         run.known[ids[present]] = knows[present]
-        if len(who):
-            store = store_of(run.rows)
-            if store is not None:
-                store.put(who, rows)
-            else:
-                jax.tree.map(lambda leaf, new: leaf.__setitem__(who, np.asarray(new)[: len(who)]), run.rows, rows)
+        commit_states(run.rows, who, rows)
 
     def _merge_round(
         self, stage: Stage, streams: Keys, reply: Tree, sound: Any, ids: Any, weight: Any
