@@ -7,7 +7,7 @@ import pytest
 from apiece import fit
 from apiece.data import digits
 from apiece.methods import trials
-from apiece.methods.trials import ALONE, GROUPED, TOGETHER, Tried
+from apiece.methods.trials import ALONE, GROUPED, TOGETHER, UNHEARD, Tried
 
 
 def relabelled(clients=20, groups=2, alpha=1.0, seed=0):
@@ -83,7 +83,10 @@ def test_where_few_take_part_a_trial_lasts_until_all_were_there():
     assert together[np.equal.outer(kinds, kinds)].mean() > 0.6
 
 
-def said(phase, held, asked=(0.0,), paid=(np.nan,)):
+NO = np.float32(UNHEARD)
+
+
+def said(phase, held, asked=(0.0,), paid=(UNHEARD,)):
     rows = len(held)
     wide = lambda values: jnp.tile(jnp.asarray(values, jnp.float32), (rows, 1))
     return Tried(jnp.full(rows, float(phase)), jnp.asarray(held, jnp.float32), wide(asked), wide(paid))
@@ -92,15 +95,15 @@ def said(phase, held, asked=(0.0,), paid=(np.nan,)):
 def test_what_is_not_heard_or_no_number_is_not_noted():
     start, ids = trials.nothing_tried(3), jnp.array([2, 0, 1])
     heard = jnp.array([True, False, True])
-    first = trials.note(start, said(TOGETHER, [3.0, 9.0, jnp.nan]), ids, heard, True)
-    np.testing.assert_array_equal(first.halfway, [np.nan, np.nan, 3.0])
+    first = trials.note(start, said(TOGETHER, [3.0, jnp.nan, UNHEARD]), ids, heard, True)
+    np.testing.assert_array_equal(first.halfway, [NO, NO, 3.0])
     then = trials.note(first, said(TOGETHER, [2.0, 9.0, 1.0]), ids, heard, False)
-    np.testing.assert_array_equal(then.together, [np.nan, 1.0, 2.0])
-    np.testing.assert_array_equal(then.halfway, [np.nan, np.nan, 3.0])
+    np.testing.assert_array_equal(then.together, [NO, 1.0, 2.0])
+    np.testing.assert_array_equal(then.halfway, [NO, NO, 3.0])
     alone = trials.note(
         then, said(ALONE, [1.0, 1.0, 1.0], asked=(1.0, 7.0, -1.0), paid=(4.0, 5.0, 6.0)), ids, heard, False
     )
-    np.testing.assert_array_equal(alone.cross, [[np.nan] * 3, [np.nan, 4.0, np.nan], [np.nan, 4.0, np.nan]])
+    np.testing.assert_array_equal(alone.cross, [[NO] * 3, [NO, 4.0, NO], [NO, 4.0, NO]])
     late = trials.note(alone, said(GROUPED, [0.5, 0.5, 0.5], asked=(0.0,), paid=(8.0,)), ids, heard, False)
     np.testing.assert_array_equal(late.cross, alone.cross)
 
@@ -119,5 +122,5 @@ def test_what_has_the_least_held_out_loss_stays():
     assert judged([1.2] * 4, one, one, [0.9] * 4) == ([0] * 4, True)  # together falls still, to 0.8
     assert judged(one, one, [0.8] * 4, [0.9] * 4) == ([4, 5, 6, 7], False)
     assert judged(one, one, one, [0.5, 0.9, 1.4, 0.9]) == ([0, 0, 6, 7], False)  # a group decides as one
-    unknown = [np.nan] * 4
+    unknown = [UNHEARD] * 4
     assert judged(unknown, one, one, one) == ([0, 0, 2, 2], False)

@@ -32,7 +32,8 @@ def linkage(apart: Tree) -> tuple[jax.Array, jax.Array]:
         return (jnp.where(join & (label == b), a, label), both(total), both(pairs)), (label, height)
 
     start = jnp.arange(count), jnp.where(known, apart, 0.0), known.astype(jnp.asarray(apart).dtype)
-    (last, _, _), (before, heights) = lax.scan(merge, start, length=max(count - 1, 0))
+    ended: tuple[tuple, tuple[jax.Array, jax.Array]] = lax.scan(merge, start, length=max(count - 1, 0))
+    (last, _, _), (before, heights) = ended
     return jnp.concatenate([before, last[None]]) if count > 1 else last[None], heights
 
 

@@ -18,11 +18,12 @@ from apiece.estimate.grouping import group_by_cost
 from apiece.protocol import Data, Loss, Params, Tree
 
 TOGETHER, ALONE, GROUPED = -3, -2, -1  # phases, before the first that trains on all examples
+UNHEARD = -1e30  # the loss that nobody told; a number, as what is sent and kept has to be finite
 
 
 class Trials(NamedTuple):
     """What the server notes: each client's held-out loss halfway through and at the end of training together, alone and
-    in its group (NaN: not heard); the loss of j's model, trained alone, at i; the groups."""
+    in its group; the loss of j's model, trained alone, at i; the groups."""
 
     halfway: Tree
     together: Tree
@@ -47,8 +48,8 @@ def nothing_tried(clients: int) -> Trials:
     >>> nothing_tried(2).cross.shape
     (2, 2)
     """
-    unknown = jnp.full(clients, jnp.nan)
-    cross = jnp.full((clients, clients), jnp.nan)
+    unknown = jnp.full(clients, UNHEARD)
+    cross = jnp.full((clients, clients), UNHEARD)
     return Trials(unknown, unknown, unknown, unknown, cross, jnp.zeros(clients, jnp.int32))
 
 
@@ -85,16 +86,24 @@ def try_models(loss: Loss, own: Params, others: Params, asked: Tree, phase: Tree
     """The loss of the client's model on its second half, and of the others' on its first, which they have not seen."""
     first, second = halves(data)
     # The second half judges groups, so that it must not have proposed them.
-    held = lambda: jnp.where(second.size > 0, full_loss(loss, own, second, key), jnp.nan)
-    paid = lambda: lax.map(lambda model: full_loss(loss, model, first, key), others)
-    shape = jax.eval_shape(held)
-    silent = jnp.full(len(asked), jnp.nan, shape.dtype)
+    tell = lambda value: jnp.where(jnp.isfinite(value), value, UNHEARD).astype(jnp.float32)
+    held = lambda: jnp.where(second.size > 0, tell(full_loss(loss, own, second, key)), UNHEARD)
+    paid = lambda: lax.map(lambda model: tell(full_loss(loss, model, first, key)), others)
     return Tried(
         phase.astype(jnp.float32),
-        lax.cond(phase < 0, held, lambda: jnp.asarray(jnp.nan, shape.dtype)),
+        lax.cond(phase < 0, held, lambda: jnp.float32(UNHEARD)),
         asked.astype(jnp.float32),
-        lax.cond(phase == ALONE, paid, lambda: silent),
+        lax.cond(phase == ALONE, paid, lambda: jnp.full(len(asked), UNHEARD, jnp.float32)),
     )
+
+
+def told(value: Tree) -> Tree:
+    """Whether somebody told it.
+
+    >>> told(jnp.array([UNHEARD, -3.0, 0.0])).tolist()
+    [False, True, True]
+    """
+    return value > UNHEARD / 2
 
 
 def note(trials: Trials, said: Tried, ids: Tree, heard: Tree, early: Tree) -> Trials:
@@ -102,11 +111,11 @@ def note(trials: Trials, said: Tried, ids: Tree, heard: Tree, early: Tree) -> Tr
     clients = len(trials.labels)
 
     def put(column: Tree, now: Tree) -> Tree:
-        use = heard & now & jnp.isfinite(said.held)
+        use = heard & now & told(said.held)
         return column.at[jnp.where(use, ids, clients)].set(said.held.astype(column.dtype), mode="drop")
 
     phase = said.phase
-    use = (heard & (phase == ALONE))[:, None] & jnp.isfinite(said.paid) & (said.asked >= 0) & (said.asked < clients)
+    use = (heard & (phase == ALONE))[:, None] & told(said.paid) & (said.asked >= 0) & (said.asked < clients)
     at = jnp.where(use, ids[:, None], clients), jnp.where(use, said.asked, 0).astype(jnp.int32)
     return trials._replace(
         halfway=put(trials.halfway, (phase == TOGETHER) & early),
@@ -118,23 +127,24 @@ def note(trials: Trials, said: Tried, ids: Tree, heard: Tree, early: Tree) -> Tr
 
 
 def cost_of(trials: Trials) -> Tree:
-    """b: what i pays for j's model beyond its own held-out loss, at least 0, the larger of both directions.
+    """b: what i pays for j's model beyond its own held-out loss, at least 0, the larger of both directions; or -1.
 
     >>> tried = nothing_tried(2)._replace(alone=jnp.array([0.5, 0.5]), cross=jnp.array([[0.1, 0.7], [1.5, 0.1]]))
     >>> cost_of(tried).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    cost = jnp.maximum(trials.cross - trials.alone[:, None], 0)
-    cost = jnp.fmax(cost, cost.T)
+    known = told(trials.cross) & told(trials.alone)[:, None]
+    cost = jnp.where(known, jnp.maximum(trials.cross - trials.alone[:, None], 0), -1)
+    cost = jnp.maximum(cost, cost.T)
     return jnp.where(jnp.eye(len(cost), dtype=bool), 0, cost)
 
 
 def propose(trials: Trials) -> Trials:
     """Groups, from what everybody pays for the models of others, more or less than for those of others on average."""
-    others = jnp.where(jnp.eye(len(trials.cross), dtype=bool), jnp.nan, trials.cross)
-    known = ~jnp.isnan(others)
-    usual = jnp.where(known, others, 0).sum(axis=1) / jnp.maximum(known.sum(axis=1), 1)
-    return trials._replace(labels=group_by_cost(others - usual[:, None]).astype(jnp.int32))
+    known = told(trials.cross) & ~jnp.eye(len(trials.cross), dtype=bool)
+    usual = jnp.where(known, trials.cross, 0).sum(axis=1) / jnp.maximum(known.sum(axis=1), 1)
+    excess = jnp.where(known, trials.cross - usual[:, None], jnp.nan)
+    return trials._replace(labels=group_by_cost(excess).astype(jnp.int32))
 
 
 def decide(trials: Trials) -> tuple[Trials, Tree]:
@@ -151,7 +161,7 @@ def decide(trials: Trials) -> tuple[Trials, Tree]:
     """
     halfway, together, alone, grouped, _, labels = trials
     clients = len(labels)
-    known = jnp.isfinite(halfway + together + alone + grouped)
+    known = told(halfway) & told(together) & told(alone) & told(grouped)
     later = together - jnp.maximum(halfway - together, 0)
     total = lambda values: jnp.where(known, values, 0).sum()
     all_of_them = known.any() & (total(later) < total(grouped))
