@@ -3,6 +3,7 @@
 What a run left is kept as a small JSON file; the pages are written from these, and say by which commands.
 """
 
+import io
 import json
 import shlex
 import subprocess
@@ -101,9 +102,9 @@ def _printed(shown: Any) -> list[str]:
     """The lines of the table alone, as a terminal of 80 columns shows them."""
     from rich.console import Console
 
-    console = Console(width=80, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
-    console.print(shown.renderables[0])
-    return [line.rstrip() for line in console.export_text().rstrip().splitlines()]
+    text = io.StringIO()
+    Console(width=80, file=text, color_system=None).print(shown.renderables[0])
+    return [line.rstrip() for line in text.getvalue().rstrip().splitlines()]
 
 
 def page(name: str, kept: dict[str, Any]) -> str:
