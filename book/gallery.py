@@ -3,6 +3,7 @@
 What a run left is kept as a small JSON file; the pages are written from these, and say by which commands.
 """
 
+import io
 import json
 import shlex
 import subprocess
@@ -43,7 +44,7 @@ FEDERATIONS = {
     "roles": Federation("The next letter by role", "Roles of Shakespeare's plays with 30,000 characters or more; a "
                         "small recurrent network, trained briefly, guesses the next letter.", "shakespeare_roles",
                         ("-D", "min_characters=30000", "--model", "char_lstm", "-M", "width=8", "-M", "layers=1"),
-                        ("--rounds", "12", "--seeds", "2", "--tune", "1")),
+                        ("--rounds", "20", "--seeds", "2", "--tune", "1", "-s", "*.lr=1.5")),
 }  # fmt: skip
 
 
@@ -101,9 +102,9 @@ def _printed(shown: Any) -> list[str]:
     """The lines of the table alone, as a terminal of 80 columns shows them."""
     from rich.console import Console
 
-    console = Console(width=80, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
-    console.print(shown.renderables[0])
-    return [line.rstrip() for line in console.export_text().rstrip().splitlines()]
+    text = io.StringIO()
+    Console(width=80, file=text, color_system=None).print(shown.renderables[0])
+    return [line.rstrip() for line in text.getvalue().rstrip().splitlines()]
 
 
 def page(name: str, kept: dict[str, Any]) -> str:
@@ -178,7 +179,7 @@ def _asked(advice: Any) -> list[str]:
 
 
 def _new(kept: dict[str, Any]) -> str:
-    return f", {kept['new_clients']} are new" if kept["new_clients"] else ""
+    return f", {kept['new_clients']} {'is' if kept['new_clients'] == 1 else 'are'} new" if kept["new_clients"] else ""
 
 
 def index(kept: dict[str, dict[str, Any]]) -> str:
@@ -201,7 +202,7 @@ def index(kept: dict[str, dict[str, Any]]) -> str:
 
 
 def _first(advice: Any) -> str:
-    return "no advice: the model is not linear" if isinstance(advice, str) else advice["answer"][0]
+    return "no advice for such a task yet" if isinstance(advice, str) else advice["answer"][0]
 
 
 def pages() -> dict[Path, str]:

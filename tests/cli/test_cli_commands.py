@@ -48,7 +48,7 @@ def fails(*arguments):
 def spec_of(monkeypatch, *arguments):
     """The spec that a command line makes, without running it."""
     seen = []
-    monkeypatch.setattr("apiece.experiment.run_spec", lambda spec, out, watch: seen.append(spec))
+    monkeypatch.setattr("apiece.experiment.run_spec", lambda spec, out, watch, log: seen.append(spec))
     monkeypatch.setattr("apiece.cli.runs._finish", lambda found, as_json: None)
     call(*arguments)
     return seen[0]

@@ -17,7 +17,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Look once, and do not wait.")] = False,
     json: Json = False,
 ) -> None:
-    """Follow a run in the terminal: its curves, the time left, the clients that answer; ends with the run."""
+    """Follow a run that goes on: curves, time left, who answers."""
     with plain_errors():
         from rich.live import Live
 
