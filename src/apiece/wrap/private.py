@@ -80,7 +80,7 @@ def private(
     >>> cohort = Cohort(jnp.arange(2), jnp.array([9.0, 1.0]), jnp.zeros(2, int), 2)
     >>> server = method.init(jnp.zeros(2), jax.random.key(0))
     >>> server = method.merge(server, jnp.array([[30.0, 40.0], [0.0, 1.0]]), cohort, jax.random.key(1))
-    >>> method.message(server, 0).round(3).tolist()  # (3, 4) and (0, 1)
+    >>> [round(float(value), 3) for value in method.message(server, 0)]  # (3, 4) and (0, 1)
     [1.5, 2.5]
     """
     _check(noise, expected, clip, at, quantile, rate)
@@ -93,7 +93,8 @@ def private(
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, noise_key = jax.random.split(key)
         sum_key, count_key = jax.random.split(_fresh(noise_key, secret))
-        sent, within = replies if at == "clients" else (replies, None)
+        within: Tree
+        sent, within = replies if at == "clients" else (replies, ())
         check_numbers(sent)
         places, present = len(cohort.weight), cohort.weight > 0
         rows, restore = flatten(sent, places)
@@ -149,8 +150,9 @@ def private(
             local=local,
             personal=lambda client, message, data, key: method.personal(client, message[0], data, key),
         )
-    reports = method.report is not None or quantile is not None
-    return with_merge(method, merge, **others, **({"report": report} if reports else {}))
+    if method.report is not None or quantile is not None:
+        others["report"] = report
+    return with_merge(method, merge, **others)
 
 
 def averages_replies(method: Method, params: Params, reply: Reply, population: int) -> bool:
