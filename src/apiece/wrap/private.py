@@ -98,11 +98,12 @@ def private(
         check_numbers(sent)
         places, present = len(cohort.weight), cohort.weight > 0
         rows, restore = flatten(sent, places)
-        rows = jnp.where((present & jnp.isfinite(rows).all(axis=1))[:, None], rows, 0)
+        sound = present & jnp.isfinite(rows).all(axis=1)
+        rows = jnp.where(sound[:, None], rows, 0)
         # What noise is missing, as a share of its variance: all or, where clients added theirs, that of the absent.
         missing: Any = 1.0
         if at == "clients":
-            missing = jnp.maximum(0, 1 - present.sum() / count)
+            missing = jnp.maximum(0, 1 - sound.sum() / count)  # a broken reply has lost its noise, too
         else:
             rows, within = jax.vmap(_clipped, in_axes=(0, None))(rows, server.clip)
         deviation = of_sum * server.clip * jnp.sqrt(missing)
@@ -119,7 +120,7 @@ def private(
         inner = merge_replies(method, server.inner, everybodys, same, own_key)[0]
         after = Private(inner, server.clip)
         if quantile is not None and rows.shape[1]:
-            bits = jnp.where(present, within, 0.0).sum() + of_count * jnp.sqrt(missing) * jax.random.normal(count_key)
+            bits = jnp.where(sound, within, 0.0).sum() + of_count * jnp.sqrt(missing) * jax.random.normal(count_key)
             share = 0.5 + bits / expected
             follows = server.clip * jnp.exp(-rate * (share - quantile))
             after = after._replace(clip=follows.astype(server.clip.dtype))
