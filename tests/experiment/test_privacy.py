@@ -97,7 +97,6 @@ def test_a_private_and_compressed_fit_tells_its_promise_and_counts_its_bytes(fed
 
 
 def test_a_run_that_spent_its_epsilon_does_not_go_on(tmp_path):
-    (tmp_path / "record.json").write_text("{}")
     with pytest.raises(UserError, match="spent its epsilon = 8 in 5 rounds"):
         refuse_to_extend(tmp_path, make_spec({"train": {"rounds": 5, "private": PRIVATE}}), 9)
 

@@ -66,6 +66,9 @@ def test_the_noise_of_clients_adds_up_to_the_claimed_one_whoever_answers():
         after = method.merge(server, replies, cohort(np.arange(6) < there), jax.random.key(9))
         drawn = np.asarray(after.inner) * 4 / (2.0 * 0.5 * deviation)
         assert stats.kstest(drawn, "norm").pvalue > 0.01, there
+    broken = jax.tree.map(lambda leaf: leaf.at[:2].set(jnp.nan), replies)  # and what broke on its way has lost its own
+    drawn = np.asarray(method.merge(server, broken, cohort(np.arange(6) < 4), jax.random.key(9)).inner) * 4
+    assert stats.kstest(drawn, "norm").pvalue > 0.01
 
 
 def test_no_client_moves_the_sum_by_more_than_the_clip_whatever_it_sends():

@@ -22,6 +22,9 @@ def refuse_to_extend(out: Path, spec: Spec, rounds: int) -> None:
     again = f"start a new run: apiece run --spec {run.spec} --rounds {rounds} --out {out}-longer"
     if rounds <= had:
         raise UserError(f"'{out}' has {had} rounds, and --rounds {rounds} is their number in all; give more than {had}")
+    if spec.train.private is not None and spec.train.private.epsilon is not None:
+        raise UserError(f"'{out}' has spent its epsilon = {spec.train.private.epsilon:g} in {had} rounds, whose noise "
+                        f"was made for that number; {again}")  # fmt: skip
     if not run.is_finished:
         raise UserError(f"'{out}' is not finished; first: apiece resume {out}")
     if spec.train.schedule not in ENDLESS:
@@ -29,9 +32,6 @@ def refuse_to_extend(out: Path, spec: Spec, rounds: int) -> None:
                         f"'{spec.train.schedule}'), and have come to their end; {again}")  # fmt: skip
     if spec.train.stop is not None:
         raise UserError(f"'{out}' stops by itself ([train.stop]) and kept its best round, not its last; {again}")
-    if spec.train.private is not None and spec.train.private.epsilon is not None:
-        raise UserError(f"'{out}' has spent its epsilon = {spec.train.private.epsilon:g} in {had} rounds, whose noise "
-                        f"was made for that number; {again}")  # fmt: skip
     for name, row in spec.rows.items():
         if plan_of(row.method, spec.train).stop is not None:
             continue  # it is judged at its best round, and trained anew

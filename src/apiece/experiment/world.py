@@ -113,8 +113,8 @@ def wrap_method(build: Build, train: TrainSpec, population: int, client: Data | 
     if train.private is not None:
         wraps.insert(1 if train.server is not None else 0, noised_by(train, population))
     if train.compress is not None:  # outermost: whatever looks at replies looks at what came through
-        kind, part = train.compress.kind, train.compress.share
-        wraps.append(lambda method, reply: compressed(method, kind, share=part))
+        shorter = train.compress
+        wraps.append(lambda method, reply: compressed(method, shorter.kind, share=shorter.share))
     if not wraps:
         return build
     check_buffer(train)

@@ -60,7 +60,7 @@ def epsilon_of(noise: float, delta: float, rounds: int, draw: Draw) -> float:
 def noise_for(epsilon: float, delta: float, rounds: int, draw: Draw) -> float:
     """The least noise, in clips, with which so many rounds spend at most epsilon at this delta.
 
-    >>> round(noise_for(4.73, 1e-5, 1, Draw("everybody", 100)), 2)
+    >>> round(noise_for(4.76, 1e-5, 1, Draw("everybody", 100)), 2)
     1.0
     """
     enough = lambda noise: epsilon_of(noise, delta, rounds, draw) <= epsilon

@@ -57,13 +57,13 @@ def compressed(method: Method, kind: str = "bfloat16", *, share: float = 0.05) -
     For methods whose replies are updates. Put it outside of what looks at replies: `private`, `guarded`, `robust`.
 
     >>> from apiece.methods import fed_avg
-    >>> method = compressed(fed_avg(lambda w, batch, key: (w * jnp.array([3.0, 1.0, 0.5, 0.1])).sum(), steps=1, lr=1.0),
-    ...                     "top_k", share=0.25)
+    >>> loss = lambda w, batch, key: (w * jnp.array([3.0, 1.0, 0.5, 0.25])).sum()
+    >>> method = compressed(fed_avg(loss, steps=1, lr=1.0), "top_k", share=0.25)
     >>> x, data = jnp.zeros(4), Data(jnp.zeros(1), jnp.zeros(1), 0, 1, 1)
     >>> client = method.enroll(x, x, data, jax.random.key(0))
     >>> (_, left), reply = method.local(client, x, data, jax.random.key(0))
-    >>> reply.values.tolist(), reply.where.tolist(), left.round(1).tolist()
-    ([-3.0], [0], [0.0, -1.0, -0.5, -0.1])
+    >>> reply.values.tolist(), reply.where.tolist(), left.tolist()
+    ([-3.0], [0], [0.0, -1.0, -0.5, -0.25])
     """
     if kind not in KINDS:
         raise UserError(f"replies cannot be compressed by '{kind}': {suggest(kind, KINDS)}")

@@ -80,7 +80,7 @@ def private(
     >>> cohort = Cohort(jnp.arange(2), jnp.array([9.0, 1.0]), jnp.zeros(2, int), 2)
     >>> server = method.init(jnp.zeros(2), jax.random.key(0))
     >>> server = method.merge(server, jnp.array([[30.0, 40.0], [0.0, 1.0]]), cohort, jax.random.key(1))
-    >>> method.message(server, 0).round(3).tolist()  # (3, 4) and (0, 1)
+    >>> [round(float(value), 3) for value in method.message(server, 0)]  # (3, 4) and (0, 1)
     [1.5, 2.5]
     """
     _check(noise, expected, clip, at, quantile, rate)
@@ -93,15 +93,17 @@ def private(
     def merge(server: Server, replies: Reply, cohort: Cohort, key: Tree) -> tuple[Server, Tree]:
         own_key, noise_key = jax.random.split(key)
         sum_key, count_key = jax.random.split(_fresh(noise_key, secret))
-        sent, within = replies if at == "clients" else (replies, None)
+        within: Tree
+        sent, within = replies if at == "clients" else (replies, ())
         check_numbers(sent)
         places, present = len(cohort.weight), cohort.weight > 0
         rows, restore = flatten(sent, places)
-        rows = jnp.where((present & jnp.isfinite(rows).all(axis=1))[:, None], rows, 0)
+        sound = present & jnp.isfinite(rows).all(axis=1)
+        rows = jnp.where(sound[:, None], rows, 0)
         # What noise is missing, as a share of its variance: all or, where clients added theirs, that of the absent.
         missing: Any = 1.0
         if at == "clients":
-            missing = jnp.maximum(0, 1 - present.sum() / count)
+            missing = jnp.maximum(0, 1 - sound.sum() / count)  # a broken reply has lost its noise, too
         else:
             rows, within = jax.vmap(_clipped, in_axes=(0, None))(rows, server.clip)
         deviation = of_sum * server.clip * jnp.sqrt(missing)
@@ -118,7 +120,7 @@ def private(
         inner = merge_replies(method, server.inner, everybodys, same, own_key)[0]
         after = Private(inner, server.clip)
         if quantile is not None and rows.shape[1]:
-            bits = jnp.where(present, within, 0.0).sum() + of_count * jnp.sqrt(missing) * jax.random.normal(count_key)
+            bits = jnp.where(sound, within, 0.0).sum() + of_count * jnp.sqrt(missing) * jax.random.normal(count_key)
             share = 0.5 + bits / expected
             follows = server.clip * jnp.exp(-rate * (share - quantile))
             after = after._replace(clip=follows.astype(server.clip.dtype))
@@ -149,8 +151,9 @@ def private(
             local=local,
             personal=lambda client, message, data, key: method.personal(client, message[0], data, key),
         )
-    reports = method.report is not None or quantile is not None
-    return with_merge(method, merge, **others, **({"report": report} if reports else {}))
+    if method.report is not None or quantile is not None:
+        others["report"] = report
+    return with_merge(method, merge, **others)
 
 
 def averages_replies(method: Method, params: Params, reply: Reply, population: int) -> bool:
