@@ -95,11 +95,11 @@ def stack_tuned(
 
     def personal(client: Client, x: Message, data: Data, key: Tree) -> Mixture:
         rows = whole(data, 0, rows_known(data, "stack_tuned"))
-        deal_key, tune_key = jax.random.split(key)
+        deal_key, rest_key, score_key, tune_key = jax.random.split(key, 4)
         count = steps_taken(data, 0, tune_epochs, batch)
         out = deal_folds(deal_key, len(rows.weight)) == HELD_OUT
-        rest = candidates(x, rows._replace(weight=jnp.where(out, 0, rows.weight)), count, tune_key)
-        said = -lax.map(lambda one: each_loss(loss, one, rows, tune_key), rest).T
+        rest = candidates(x, rows._replace(weight=jnp.where(out, 0, rows.weight)), count, rest_key)
+        said = -lax.map(lambda one: each_loss(loss, one, rows, score_key), rest).T
         pooled = jnp.stack([jnp.asarray(each, said.dtype) for each in (on_shared, on_path, on_nearer, on_tuned)])
         pi = own_weights(said, jnp.where(out, rows.weight, 0), pooled / pooled.sum(), trust)
         label = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), data.y)
