@@ -91,3 +91,13 @@ def test_a_hundred_thousand_clients_are_advised():
     y = (x @ [1.0, -1, 0, 0] + rng.normal(size=len(x)) > 0).astype(int)
     found = advise(from_rows(x, y, owner, split=np.zeros(len(x), int), classes=("no", "yes")), budget="60s")
     assert found.kind in ("shared", "path", "stack") and found.heterogeneity.clients == 100_000
+
+
+def test_labels_that_are_nearly_all_alike_are_advised_on_without_a_metric():
+    """Where one class has most of the labels, methods are ranked by AUC: advice must know that metric, too."""
+    rng = np.random.default_rng(0)
+    x, client = rng.normal(size=(240, 3)).astype(np.float32), np.repeat(np.arange(6), 40)
+    y = (x[:, 0] > 1.1).astype(np.int32)
+    assert 0.8 < (y == 0).mean() < 0.95
+    found = advise(from_rows(x, y, client, classes=("no", "yes")))
+    assert found.gains, "and what it is expected to bring is told"

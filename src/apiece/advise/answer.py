@@ -26,8 +26,8 @@ from apiece.data import Federation
 from apiece.errors import UserError
 from apiece.experiment import build as setup
 from apiece.experiment.claim import claim_folder
-from apiece.experiment.criterion import criterion_of
-from apiece.experiment.metric import METRICS
+from apiece.experiment.criterion import criterion_of, named_metrics
+from apiece.experiment.metric import metrics_of
 from apiece.experiment.spec import make_spec
 from apiece.methods.local_ridge import check_linear
 
@@ -172,13 +172,7 @@ def _place(federation: Federation, spec: Any) -> setup.Arena:
                         "take clients that are larger, or run fed_avg")  # fmt: skip
     place = setup.scaled_arena(federation, *setup.model_and_objective(spec.model, federation), (),
                                setup.scaling_wanted(spec.data))  # fmt: skip
-    criterion_of(
-        spec,
-        federation,
-        place.score,
-        [_known_metric(spec.rank)] if spec.rank is not None and spec.rank in METRICS else [],
-        False,
-    )
+    criterion_of(spec, federation, place.score, metrics_of(named_metrics(spec, federation, False)))
     return place
 
 
@@ -189,12 +183,6 @@ def is_linear(place: setup.Arena) -> bool:
     except UserError:
         return False
     return True
-
-
-def _known_metric(name: str) -> Any:
-    from apiece.experiment.metric import metrics_of
-
-    return metrics_of({name: METRICS[name]})[0]
 
 
 def _level(budget: Any, federation: Federation, folds: int) -> str:
