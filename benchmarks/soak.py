@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         # Six of eight answers end a round: two may be away at any time.
         folder = local_project(Path(place, "project"), federation, spec, goal=0.75, least=0.5, again=10.0)
-        began, away, left = time.monotonic(), "", 0
+        began, away, looks, went = time.monotonic(), "", 0, 0
         with running(folder) as deployed:
             others = deployed.names[1:]  # the first one stays, so that its memory can be compared
             while not deployed.finished():
@@ -47,15 +47,19 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
                     raise SystemExit(f"the run is not over after {args.limit:g} s")
                 log = [one for one in read_log(folder / "server" / "log.jsonl") if one.get("row") == "scaffold~0"]
                 done = max((one["round"] for one in log if one["event"] == "round"), default=0)
-                if done // args.every > left:
-                    left = done // args.every
+                if done // args.every > looks:
+                    looks = done // args.every
                     samples.append({"round": done, **_measured(deployed, folder)})
                     say(f"round {done}: {samples[-1]}")
                     if away:
                         deployed.start_node(away)
-                    away = chance.choice([name for name in others if name != away])
-                    # Every second one goes without a word, as in a power cut.
-                    deployed.nodes[away].kill() if left % 2 else deployed.nodes[away].stop()
+                    if done + args.every < args.rounds:  # at the end all are there, to be judged
+                        away = chance.choice([name for name in others if name != away])
+                        went += 1
+                        # Every second one goes without a word, as in a power cut.
+                        deployed.nodes[away].kill() if went % 2 else deployed.nodes[away].stop()
+                    else:
+                        away = ""
                 time.sleep(0.1)
         took, pace = time.monotonic() - began, sorted(seconds_per_round(folder))
     early = next((one for one in samples if one["round"] >= EARLY * args.rounds), samples[0])
@@ -64,7 +68,7 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
         first, last = early[what], samples[-1][what]
         room = ROOM_SHARE * first + ROOM_MB if what.endswith("mb") else first
         rows.append({"system": "apiece", "what": what, "early": first, "late": last, "failed": last > room})
-    return {"rows": rows, "seconds": took, "rounds": args.rounds, "came_and_went": left,
+    return {"rows": rows, "seconds": took, "rounds": args.rounds, "came_and_went": went,
             "seconds_per_round": pace[len(pace) // 2]}  # fmt: skip
 
 
