@@ -14,8 +14,8 @@ from apiece.engines.simulation.base import Simulation
 from apiece.engines.simulation.crew import crew_here
 from apiece.engines.simulation.together import runs_at_once
 from apiece.engines.simulation.vectorized import Vectorized
+from apiece.experiment import fits
 from apiece.experiment.build import Arena, engine_of
-from apiece.experiment.fits import check_disk, check_memory
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.train import Curve, Enough, Look, Tick, spent, train, train_together
@@ -63,11 +63,11 @@ class Bench:
         def check() -> bool:
             build, hyper = bind(self.method, self._of[1], self.options, None, self._of[3], self._of[2])
             asked = (CATALOG.name_of(self.method), build(hyper, 0), self.place, self.plan)
-            check_memory(*asked)
-            check_disk(*asked)
+            fits.check_memory(*asked)
+            fits.check_disk(*asked)
             return True
 
-        _FITS.take((*self._of, self._fixed({}), compiled_in(self.plan)), check)
+        _FITS.take((*self._of, self._fixed({}), compiled_in(self.plan), fits.memory()), check)
 
     def engine(self, options: Mapping[str, Any]) -> tuple[Engine, dict[str, float]]:
         """(engine, traced options) of a setting."""

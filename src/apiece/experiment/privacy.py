@@ -18,6 +18,7 @@ from apiece.wrap.private import averages_replies, check_numbers, private
 
 # Of the catalog, those whose merge looks like an average in the first round, or in a trial, and is none.
 APART = {
+    "all_for_all": "its server keeps a model for each client, so that its merge is no average of the replies",
     "dynamic_lambda": "its server steps back by validation losses, which clients without validation rows do not send",
     "l2gd": "its server counts who is new",
     "fed_proto": "its server divides sums of features by counts of classes, of which some are near zero under noise",

@@ -54,6 +54,7 @@ try:
     )
     from flwr.supercore.inflatable.inflatable_utils import (
         ObjectPullError,
+        ObjectPushError,
         ObjectUnavailableError,
         inflate_object_from_contents,
         pull_objects,
@@ -250,7 +251,8 @@ class Line:
         run = about.metadata.run_id
         pull = make_pull_object_fn_protobuf(self._client.PullObject, self._node, run)
         names = [one.object_id for one in iterate_object_tree(objects)]
-        contents = pull_objects(names, pull_object_fn=pull, max_time=300.0, initial_backoff=0.1)
+        fetch = lambda: pull_objects(names, pull_object_fn=pull, max_time=300.0, initial_backoff=0.1)
+        contents = told(fetch, self.address)
         confirm = ConfirmMessageReceivedRequest(
             node=self._node, run_id=run, message_object_id=about.metadata.message_id
         )
@@ -275,7 +277,8 @@ class Line:
             put = make_push_object_fn_protobuf(
                 self._client.PushObject, self._node, to.metadata.run_id, answer.session_id
             )
-            push_objects(objects, push_object_fn=put, object_ids_to_push=set(answer.objects_to_push))
+            wanted = set(answer.objects_to_push)
+            told(lambda: push_objects(objects, push_object_fn=put, object_ids_to_push=wanted), self.address)
 
     def close(self) -> None:
         """Say goodbye, so that the same key can come back at once."""
@@ -326,6 +329,8 @@ def told(call: Callable[[], Any], address: str) -> Any:
         raise Unreachable(f"nobody answers at {address} ({error})") from None
     except httpx.RemoteProtocolError as error:
         raise Unreachable(f"{address} broke off ({error})") from None
+    except (ObjectPullError, ObjectPushError) as error:  # its server died in the middle of a letter
+        raise Unreachable(f"{address} lost a piece of a letter ({error})") from None
     except httpx.TransportError as error:
         raise Unreachable(f"{address} cannot be reached ({type(error).__name__}: {error})") from None
 
