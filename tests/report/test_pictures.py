@@ -138,3 +138,15 @@ def test_runs_stand_side_by_side_and_the_same_one_is_refused(tmp_path):
     assert len(re.findall(r'class="answer"', html)) == 2
     with pytest.raises(UserError, match="named twice"):
         write_runs([tmp_path / "one", tmp_path / "one"], tmp_path / "both.html")
+
+
+def test_a_gain_that_may_be_none_is_no_reason_to_run_anything(tmp_path):
+    fake_run(tmp_path)
+    story = read_story(tmp_path)
+    chosen = story.record.ranking.by_validation
+    harm = story.methods[chosen].harm
+    assert harm.gain.low > 0 and answer(story).headline.startswith(f"Run {chosen}")
+    doubtful = harm.model_copy(update={"gain": harm.gain._replace(low=-0.1)})
+    story.methods[chosen] = story.methods[chosen].model_copy(update={"hurt": doubtful})
+    said = answer(story).headline
+    assert said.startswith("Nothing is shown to beat being trained alone here (") and f"run {chosen} with" in said

@@ -75,7 +75,15 @@ class Opened:
         self.tab.on("dialog", lambda dialog: (self.wrong.append("a dialog"), dialog.dismiss()))
         self.tab.on("request", lambda request: self._asked(request.url))
         self.tab.goto(path.as_uri())
-        self.tab.wait_for_function("page.ready === true", timeout=120_000)
+        self.wait("page.ready === true", 120)
+
+    def wait(self, what, seconds=20):
+        """Until it is true; asked from outside, as the page's own policy forbids it to evaluate texts."""
+        for _ in range(20 * seconds):
+            if self.tab.evaluate(what):
+                return
+            self.tab.wait_for_timeout(50)
+        raise AssertionError(f"not within {seconds} s: {what}")
 
     def _asked(self, url):
         if not url.startswith(("file:", "data:", "blob:")):
@@ -144,7 +152,7 @@ def test_sort_search_filter_metric_reference_methods_and_export(browser, folders
     ]
     assert sizes == sorted(sizes) and len(set(sizes)) > 3
     tab.fill("#filter-name", "c1")
-    tab.wait_for_function("page.named('clients').data.client.length === 11")  # c1 and c10 to c19
+    opened.wait("page.named('clients').data.client.length === 11")  # c1 and c10 to c19
     assert "11 of 23 clients" in tab.locator("#shown").text_content()
     tab.keyboard.press("Enter")
     assert tab.locator("#card-name").text_content() == "c1"
@@ -155,13 +163,16 @@ def test_sort_search_filter_metric_reference_methods_and_export(browser, folders
     assert len(rows) == 12 and rows[0][0] == "client" and "c1" in {row[0] for row in rows}
     tab.click("summary:has-text('more filters')")
     tab.click("#clear")
-    tab.wait_for_function("page.named('clients').data.client.length === 23")
+    opened.wait("page.named('clients').data.client.length === 23")
     before = tab.evaluate("page.named('clients').data.score0[0]")
+    cells = lambda: tab.locator("#table .slick-row").first.locator(".slick-cell").all_text_contents()
+    written = cells()
     tab.select_option("#metric", "1")
     assert tab.evaluate("page.named('clients').data.score0[0]") != before
+    assert cells() != written, "and the table shows it"
     tab.select_option("#reference", "1")
     assert "shared" in tab.evaluate("page.named('gains').left[0].axis_label")
-    shown = "page.models.filter((one) => one.tags[0] === 'method' && one.visible === false).length"
+    shown = "page.models.filter((one) => one.glyph && one.glyph.tags[0] === 'method' && one.visible === false).length"
     assert tab.evaluate(shown) == 0
     tab.locator("fieldset input").first.uncheck()
     assert tab.evaluate(shown) > 3
@@ -219,10 +230,13 @@ def test_with_10000_clients_the_page_paints_in_two_seconds_and_answers_in_a_fift
     tab, took = opened.tab, []
     assert folders("10000").stat().st_size < 8_000_000
     assert tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 2000
+    shown = int(
+        tab.locator("#controls").get_attribute("data-main")
+    )  # others are hidden where there are so many clients
     for row in (2, 5, 9, 700, 30):
         tab.evaluate(ANSWERED)
-        opened.click_dot("sizes", "size1", "gain1", row)
-        tab.wait_for_function("window.answered !== null", timeout=20_000)
+        opened.click_dot("sizes", f"size{shown}", f"gain{shown}", row)
+        opened.wait("window.answered !== null")
         took.append(tab.evaluate("window.answered"))
     assert min(took) < 200, f"milliseconds: {took}"  # the least: a machine may be at work on other things, too
     opened.close()

@@ -44,6 +44,10 @@ def answer(story: Story) -> Answer:
     beaten = beaten_by_constants(story, ranked.scored)
     settings = written_options(method)
     headline = f"Run {chosen} with {settings}." if settings else f"Run {chosen}; it has nothing to tune."
+    if (harm := method.harm) is not None and known(harm.gain.low) and harm.gain.low <= 0:
+        over = f"being {story.alone}" if story.baseline in story.methods else "a constant answer"
+        gain = plus_minus(harm.gain, 1, 1, sign=True)
+        headline = f"Nothing is shown to beat {over} here ({gain} points). If one has to be chosen: {_lower(headline)}"
     if chosen == story.baseline:
         headline = f"Let every client train alone ({chosen}{' with ' + settings if settings else ''})."
     if beaten:
@@ -97,8 +101,11 @@ def _validation(story: Story, chosen: str) -> str:
     """What validation said of the chosen method, and of the next."""
     key = "loss" if story.record.ranking.chosen_by == "loss" else story.metric.key
     factor, unit = (1.0, "") if key == "loss" else (story.metric.factor, f" {story.metric.unit}".rstrip())
-    found = {name: one for name in story.record.ranking.scored
-             if (one := story.methods[name].statistic("validation", key, "mean_weighted"))}  # fmt: skip
+    found = {
+        name: one
+        for name in story.record.ranking.scored
+        if (one := story.methods[name].statistic("validation", key, "mean" if key == "loss" else "mean_weighted"))
+    }
     others = [name for name in found if name != chosen]
     if chosen not in found or not others:
         return ""
@@ -159,7 +166,13 @@ def _converged(story: Story, chosen: str) -> str:
         "diverged": "no: it diverged.",
         "unknown": "unknown: too few looks at validation, or too much noise.",
     }  # fmt: skip
+    if not moving and len(story.methods) > 1 and all(_rests(other) for other in story.methods.values()):
+        others = " So have all the others."
     return words[found.state] + others
+
+
+def _rests(method: MethodRecord) -> bool:
+    return method.convergence is not None and method.convergence.state == "resting"
 
 
 def _cost(story: Story, method: MethodRecord) -> str:

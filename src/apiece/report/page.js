@@ -33,6 +33,7 @@
     const text = places === null || places === undefined ? String(Number(number.toPrecision(4))) : number.toFixed(places);
     return (sign && number > 0 ? "+" : "") + text.replace("-", "−");
   };
+  const places_of_gain = () => (metric().gain_unit === "points" ? 1 : 3);
   const kind = (at) => (all.attacks && all.attacks[at] ? "attacks" : all.new[at] ? "new" : "trains");
 
   // Which clients are shown.
@@ -138,6 +139,10 @@
     data = columns();
     source.selected.indices = [];
     source.data = data;
+    // With as many rows as before, the table would show the old numbers until it is touched.
+    const table = Object.values(Bokeh.index).find((view) => view.model && view.model.type === "DataTable");
+    for (const one of table ? table.model.columns : []) if (one.field.startsWith("gain")) one.formatter.format = `+0.${"0".repeat(places_of_gain())}`;
+    if (table) table.updateGrid();
     const places = some();
     for (const one of drawn) {
       one.selected.indices = [];
@@ -204,13 +209,15 @@
     mark();
   };
 
+  const chance = (risk) => (risk < 0.005 ? "below 1 %" : written(100 * risk, 0) + " %");
+
   const verdict = (at) => {
     const method = all.methods[state.main];
     if (kind(at) === "attacks") return "It attacks in some seed: its own numbers count in no mean.";
     if (method.hurt.includes(all.ids[at])) return `${method.so_far ? "So far it looks" : "Proved"} hurt by ${method.name}.`;
     const risk = value(all.risk && all.risk[method.name], at), believed = value(all.believed && all.believed[method.name], at);
     if (!Number.isFinite(risk)) return "";
-    return `With ${method.name}: not proved hurt. Believed gain ${written(believed, 1, true)} points; the chance that it is hurt is ${risk < 0.005 ? "below 1" : written(100 * risk, 0)} %.`;
+    return `With ${method.name}: not proved hurt. Believed gain ${written(believed, 1, true)} points; the chance that it is hurt is ${chance(risk)}.`;
   };
 
   const fill_card = () => {
@@ -233,8 +240,8 @@
       const row = make("tr"), name = make("th", undefined, { scope: "row" });
       name.append(make("span", undefined, { class: "dot", style: `background:${method.colour}` }), method.name);
       row.append(name, make("td", written(metric().factor * score(k, at), metric().places)));
-      if (reference()) row.append(make("td", written(gain(k, at), 1, true)));
-      if (all.risk) row.append(make("td", method.name in all.risk ? written(100 * value(all.risk[method.name], at), 0) + " %" : "–"));
+      if (reference()) row.append(make("td", written(gain(k, at), places_of_gain(), true)));
+      if (all.risk) row.append(make("td", method.name in all.risk ? chance(value(all.risk[method.name], at)) : "–"));
       if (all.degree) row.append(make("td", written(value(all.degree[method.name], at), 2)));
       table.tBodies[0].append(row);
     });

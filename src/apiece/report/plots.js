@@ -38,10 +38,11 @@ page.paint = (how) => {
   }
 };
 
-// A method is shown or hidden in every plot.
-page.show_method = (style, visible, plot) => {
+// A method is shown or hidden in every plot. What is drawn has its tags on the glyph, and is hidden by its renderer.
+page.show_method = (style, visible) => {
   for (const model of page.models) {
-    if (model.tags && model.tags[0] === "method" && model.tags[1] === style && (!plot || plot.has(model))) model.visible = visible;
+    const tags = model.glyph ? model.glyph.tags : model.type === "Whisker" ? model.tags : null;
+    if (tags && tags[0] === "method" && tags[1] === style) model.visible = visible;
   }
 };
 
