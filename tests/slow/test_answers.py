@@ -11,7 +11,7 @@ from benchmarks.answer_data import KINDS
 from benchmarks.answers import one_draw, summed
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimized]
-# Kinds of which the default run decided all of twenty draws that the long one did; of others one draw may go either way.
+# Kinds of which the default run decided all of twenty draws; of others one draw may go either way.
 ALWAYS = ("patients", "activity")
 
 
