@@ -37,14 +37,16 @@ def rank(
     wanted = ("loss", "mean") if by_loss else (key, "mean_weighted")
     losses = {name: _mean(methods[name], "validation", *wanted) for name in scored}
     losses = {name: loss for name, loss in losses.items() if not np.isnan(loss)}
+    chosen = ranked(losses, higher_is_better=higher and not by_loss)[0] if len(losses) > 1 else None
+    beside = [name for name in scored if name != baseline and methods[name].harm]
     return Ranking(
         metric=key,
         higher=higher,
         order=order,
         diverged=diverged,
         behind=behind,
-        by_validation=ranked(losses, higher_is_better=higher and not by_loss)[0] if len(losses) > 1 else None,
-        beside_local=next((name for name in scored if name != baseline and methods[name].harm), None),
+        by_validation=chosen,
+        beside_local=chosen if chosen in beside else next(iter(beside), None),
         chosen_by=by.chosen_by[0].removeprefix("validation_"),
     )
 
@@ -99,7 +101,7 @@ def count_beside_local(clients: ClientMeans) -> BesideLocal | None:
     >>> count_beside_local(ClientMeans([], some, some, some, some, np.array([1.5, 0.0, 2.0])))
     BesideLocal(better=1, same=1, worse=0)
     """
-    gain = clients.gain[~clients.new & np.isfinite(clients.gain)]
+    gain = np.round(clients.gain[~clients.new & np.isfinite(clients.gain)], 9)  # sums in another order are a tie
     if not gain.size:
         return None
     better, worse = int((gain > 0).sum()), int((gain < 0).sum())

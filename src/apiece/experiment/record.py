@@ -312,7 +312,7 @@ class Ranking(Entry):
     """Whom validation alone would choose, of those with a test score: by the loss or, if tuning chose by something
     else, by what they are ranked by; null: fewer than two have such a number."""
     beside_local: str | None
-    """The best that can be compared with the baseline."""
+    """Whose gains are told of first: what validation chose or, if that is the baseline, the best on test."""
     chosen_by: str = "loss"
     """What tuning chose by, on validation."""
 

@@ -86,7 +86,7 @@ def _because(story: Story, chosen: str) -> list[str]:
         told.append(f"A client gains {plus_minus(harm.gain, 1, 1, sign=True)} {of} {over}, on average.")
     best = ranked.scored[0]
     if chosen != best and (gap := ranked.behind.get(chosen)) is not None:
-        apart = "and is ahead of it beyond chance" if gap.told_apart else "and the two are not told apart"
+        apart = "and is ahead of it beyond chance" if gap.told_apart else f"and cannot be told apart from {chosen}"
         told.append(f"On test data {best} scores {score_text(story, best)}, {apart}.")
     equal = [name for name in ranked.behind if name != chosen and not ranked.behind[name].told_apart]
     if chosen == best and equal and story.seeds > 1:

@@ -43,7 +43,7 @@ def _gains(story: Story, name: str) -> NDArray:
     if name not in story.clients:
         return np.zeros(0)
     values = story.clients[name].gain[~story.clients[name].new]
-    return values[np.isfinite(values)]
+    return np.round(values[np.isfinite(values)], 9)  # means of the same numbers, differently summed, are a tie
 
 
 def sizes(story: Story) -> tuple[str, ReportTable | None]:
