@@ -3,9 +3,9 @@
 import shlex
 from typing import NamedTuple
 
-from apiece.client.schedule import ENDLESS
 from apiece.experiment.conclude import recommended
 from apiece.experiment.record import MethodRecord
+from apiece.report.convergence import ends_as_planned
 from apiece.report.findings import beaten_by_constants, counted_points, score_text
 from apiece.report.numbers import counted, known, listed, number, percent, plus_minus, size, span
 from apiece.report.story import Story
@@ -188,9 +188,8 @@ def _steps(story: Story, chosen: str, run: str) -> list[Step]:
     moving = [name for name, method in story.methods.items() if method.improves]
     if moving and train.get("rounds"):
         twice = 2 * train["rounds"]
-        ends = train.get("schedule", "constant") not in ENDLESS or train.get("stop") is not None
-        command = (f"apiece compare --spec {run}/spec.toml --rounds {twice} --out {run}-longer" if ends
-                   else f"apiece resume {run} --rounds {twice}")  # fmt: skip
+        anew = f"apiece compare --spec {run}/spec.toml --rounds {twice} --out {run}-longer"
+        command = anew if ends_as_planned(train) else f"apiece resume {run} --rounds {twice}"
         steps.append(Step(f"{_some(moving)} still {'improves' if len(moving) == 1 else 'improve'}: go on.", command))
     if story.seeds < 3:
         command = f"apiece compare --spec {run}/spec.toml --seeds 3 --out {run}-seeds"

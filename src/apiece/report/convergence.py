@@ -66,10 +66,18 @@ def _tested(record: Record) -> str:
             f"data. Settings are those that tuning chose with {record.tested[0]:,} rounds.")  # fmt: skip
 
 
+def ends_as_planned(train: dict[str, Any]) -> bool:
+    """Whether a run's end was part of its plan, so that more rounds are another run.
+
+    >>> ends_as_planned({"rounds": 100}), ends_as_planned({"schedule": "linear"})
+    (False, True)
+    """
+    return train.get("schedule", "constant") not in ENDLESS or train.get("stop") is not None
+
+
 def _go_on(train: dict[str, Any], rounds: int, run: str) -> str:
     """How to get more rounds: the same run longer, or another one where the end was part of the plan."""
-    ends = train.get("schedule", "constant") not in ENDLESS or train.get("stop") is not None
-    if ends:
+    if ends_as_planned(train):
         return f"Its step sizes or its stopping were planned for these rounds: start a new run with --rounds {rounds}."
     return f"Go on: apiece resume {run} --rounds {rounds}"
 
