@@ -62,7 +62,8 @@ def advance_together(engine: Vectorized, runs: Sequence[RunState], rounds: int, 
     server = on_devices(stack([run.server for run in (*runs, *spare)]), engine.mesh)
     everybody = np.arange(0 if engine.stateless else engine.population)
     lent = [engine.lend(run, everybody, len(everybody)) for run in (*runs, *spare)]
-    rows, known = stack([rows for rows, _ in lent]), lent[0][1]
+    # Where a block leaves them: else the second one would be another program.
+    rows, known = on_devices((stack([rows for rows, _ in lent]), lent[0][1]), engine.mesh)
     round, clock, refused = first.round, first.clock, np.zeros(width, np.int64)
     while round < last:
         some = min(engine.block, last - round)
