@@ -89,9 +89,12 @@ def check_out(commit: str, folder: Path) -> Path:
 
 def do(side: Side, source: Path) -> dict[str, Any]:
     """What the side's process says of itself; `missing` if it cannot be had."""
-    env = dict(os.environ, PYTHONPATH=str(source), JAX_ENABLE_COMPILATION_CACHE="false")
     command = [sys.executable, str(HERE / "benchmarks" / "job_work.py"), *side.call]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    # As on a machine that has never run it: whoever keeps compiled programs by default keeps them, and finds none.
+    with tempfile.TemporaryDirectory() as caches:
+        env = dict(os.environ, PYTHONPATH=str(source), XDG_CACHE_HOME=caches)
+        env.pop("JAX_COMPILATION_CACHE_DIR", None)
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -39,6 +39,16 @@ def test_runs_in_one_program_are_the_runs_one_by_one(worth_it):
         jax.tree.map(close, (one.server, one.rows), (other.server, other.rows))
 
 
+def test_settings_that_run_together_compile_one_program_for_all_their_blocks(worth_it):
+    bench = bench_of()
+    engine, hyper = bench.engine({})
+    before = engine.block_of_runs._cache_size()
+    runs = [engine.start(bench.place.model.init, 7, hyper | {"lam": lam}) for lam in LAMS]
+    runs = together.advance_together(engine, runs, 2 * engine.block + 1, 5)
+    together.advance_together(engine, runs, 1, 5)
+    assert engine.block_of_runs._cache_size() == before + 1
+
+
 def test_a_sweep_has_the_numbers_of_fits_in_the_order_of_the_grid(worth_it):
     federation = digits(clients=4)
     found = sweep("ditto", {"lam": LAMS}, [3, 5], federation=federation, rounds=3, options=OPTIONS, evaluate_every=2)
