@@ -152,7 +152,7 @@ def server(
         from apiece.experiment.claim import claim_folder
 
         journal = Journal(folder, who="supervisor")
-        with claim_folder(folder), _ended_by_signals():
+        with claim_folder(folder, "A run has one server: stop the other one first"), _ended_by_signals():
             run_server(folder, journal.tell)
         show_result({"folder": str(folder / "run")}, json, escape(f"the run is over: {folder}/run/report.html"))
 
