@@ -64,7 +64,8 @@ class Link:
 
     def _begin(self) -> None:
         with control(self.config.address, self.ca) as client:
-            self.run = begin_run(client, self.folder / "app")
+            # The folder may have been moved, or copied to another machine, since it was made.
+            self.run = begin_run(client, self.folder / "app", {"folder": str(self.folder.resolve())})
         self.tell("begun", run=self.config.run, flower_run=str(self.run))
 
     def watch(self) -> bool:

@@ -63,7 +63,12 @@ def _run(folder: Path, journal: Journal) -> int:
 def _answer(site: Site, line: Line, journal: Journal, stop: threading.Event) -> None:
     idle = time.monotonic()
     while not stop.is_set():
-        found = line.receive()
+        try:
+            found = line.receive()
+        except Unreachable:
+            if site.finished:
+                return  # the server left first
+            raise
         if found is None:
             if site.finished and time.monotonic() - idle > GOODBYE:
                 return
