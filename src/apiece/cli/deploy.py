@@ -166,7 +166,7 @@ def server(
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """How a run stands: who is there, its round, who was late, what was refused, bytes."""
+    """How a run stands: who is there, its round, late, refused, bytes."""
     with plain_errors():
         from apiece.deploy.status import server_status
 
