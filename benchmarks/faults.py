@@ -1,7 +1,10 @@
 """A deployed run on loopback whose processes are killed at random moments: does it end with the undisturbed numbers?"""
 
 import argparse
+import contextlib
+import os
 import random
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +21,7 @@ from .speed import grid
 
 HELP = "kill sites and the server's processes of a deployed run at random moments, and compare with an undisturbed run"
 REPEATS = 1
-WHO = ("a site", "superlink", "superexec", "server", "everything")
+WHO = ("a site", "superlink", "superexec", "serverapp", "server", "everything")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,9 +84,23 @@ def _kill(deployed: Any, who: str, chance: random.Random) -> None:
             deployed.start_node(name)
     if who in ("superlink", "superexec"):
         deployed.link.children[who].kill()
+    if who == "serverapp":
+        for process in _programs(deployed.link.children["superexec"].pid, "flwr-serverapp"):
+            os.kill(process, signal.SIGKILL)
     if who in ("server", "everything"):
         for child in deployed.link.children.values():
             child.kill()
+
+
+def _programs(session: int, name: str) -> list[int]:
+    """The processes of a session that run a program of this name."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with contextlib.suppress(OSError):  # it is gone
+                if os.getsid(int(place.name)) == session and name in (place / "cmdline").read_text():
+                    found.append(int(place.name))
+    return found
 
 
 def table(result: dict[str, Any], markdown: bool = False) -> str:

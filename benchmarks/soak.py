@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from apiece.data import digits
+from apiece.experiment.claim import CLAIM
+from apiece.files import PART
 
 from .speed import grid
 
@@ -75,15 +77,24 @@ def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
 def _measured(deployed: Any, folder: Path) -> dict[str, int]:
     server = [_group(child.pid) for child in deployed.link.children.values()]
     first = _group(deployed.nodes[deployed.names[0]].pid)
-    kept = [path for path in folder.rglob("*") if path.is_file() and "replies" not in path.parts]
+    kept = [path for path in folder.rglob("*") if path.is_file() and _stays(path)]
     everybody = server + [_group(node.pid) for node in deployed.nodes.values() if node.alive()]
     away = sum(not node.alive() for node in deployed.nodes.values())
     return {
         "server_mb": sum(memory for memory, _ in server),
         "site_mb": first[0],
-        "files": len([path for path in kept if not path.name.endswith(".tmp")]),
+        "files": len(kept),
         "processes": sum(count for _, count in everybody) + away,
     }
+
+
+def _stays(path: Path) -> bool:
+    """Whether a file is one that could pile up: not a reply of this round, nor a claim, nor one that is written now."""
+    try:
+        young = path.name.endswith(PART) and time.time() - path.stat().st_mtime < 5.0
+    except OSError:
+        return False  # it is gone
+    return not young and "replies" not in path.parts and path.name != CLAIM
 
 
 def _group(leader: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ import tomli_w
 from apiece.errors import UserError
 
 Tree = Any  # whatever jax.tree takes apart
+PART = ".part"  # how a file or folder is called until it is whole
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}  # of the disk, or of what one may take of it
 
 
@@ -52,7 +53,7 @@ def replace_file(path: Path, size: float | None = None) -> Iterator[Path]:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
         os.close(handle)
         temporary = Path(name)
         yield temporary
@@ -77,6 +78,20 @@ def _is_full(error: Exception) -> bool:
     return told or (isinstance(error, OSError) and error.errno in FULL)
 
 
+def sweep_parts(folder: Path, deep: bool = True) -> int:
+    """Remove what killed processes left of files that they were writing; how many. For whoever alone writes there.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / ".a.txt.x0_9.part").write_text("ha")
+    ...     sweep_parts(Path(folder)), list(Path(folder).iterdir())
+    (1, [])
+    """
+    found = [path for path in (folder.rglob if deep else folder.glob)(f".*{PART}") if path.is_file()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    return len(found)
+
+
 @contextlib.contextmanager
 def fill_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path` that becomes it when the block ends well: no reader ever sees half of it.
@@ -89,7 +104,7 @@ def fill_folder(path: Path) -> Iterator[Path]:
     """
     if os.path.lexists(path):
         raise UserError(f"{path} already exists; remove it or choose another folder")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
     try:
         temporary.mkdir(parents=True)
         yield temporary

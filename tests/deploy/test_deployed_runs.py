@@ -1,6 +1,7 @@
 """A deployed run, the post in this process: it is the simulated run, leaves its record, and goes on when killed."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,6 +141,54 @@ def test_killed_anywhere_server_and_sites_go_on_to_the_same_numbers(tmp_path, fe
     record = made.run()
     same = lambda one: {name: method.seeds[0].metrics for name, method in one.methods.items()}
     assert json.dumps(same(record), default=str) == json.dumps(same(deployed.record), default=str)
+
+
+WRITES = [pytest.param(at, when, marks=pytest.mark.thorough)
+          for at, when in ((3, "before"), (8, "after"), (21, "before"), (30, "after"), (37, "before"))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "when"), [(26, "before"), *WRITES])
+def test_killed_while_a_file_is_written_all_go_on_to_the_same_numbers(
+    tmp_path, federation, deployed, monkeypatch, at, when
+):
+    """At the moment at which a file would take its place, or has just done so; server and sites alike."""
+    made = Deployed(tmp_path, saved_sites(tmp_path, federation), {"methods": METHODS, "train": PLAN})
+    replace, count = Path.replace, 0
+
+    def dies(self, target):
+        nonlocal count
+        count += self.name.endswith(files.PART)
+        if count == at and when == "before":
+            (self.parent / f".{target.name}.half{files.PART}").write_bytes(self.read_bytes()[:7])
+            raise Stopped
+        found = replace(self, target)
+        if count == at:
+            raise Stopped
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", dies)
+        with pytest.raises(Stopped):
+            made.run()
+    made.post.waiting = []
+    for i in range(4):
+        made.restart(i)
+    record = made.run()
+    same = lambda one: {name: method.seeds[0].metrics for name, method in one.methods.items()}
+    assert json.dumps(same(record), default=str) == json.dumps(same(deployed.record), default=str)
+    left = files.sweep_parts(tmp_path)
+    assert left == (1 if when == "before" else 0) and not list(tmp_path.rglob(f"*{files.PART}"))
+
+
+def test_a_site_of_another_minor_version_is_told_what_to_do_and_so_is_the_server(tmp_path):
+    made = Deployed(tmp_path, wards(tmp_path), {"methods": {"fed_avg": {}}, "train": {"rounds": 1}})
+    old = made.site(1).station
+    old.terms = old.terms._replace(version="0.0")
+    with pytest.raises(UserError, match=r"'south' did not answer.*and this is 0\.0: install the same minor version"):
+        made.run()
+    told = [line["why"] for line in made.log if line["event"] == "refused"]
+    assert any(why.startswith("the server runs apiece") and "install the same minor version" in why for why in told)
+    assert not (tmp_path / "south" / "agreed.json").exists()
 
 
 def test_a_site_that_lost_its_disk_is_told_the_terms_again_and_enrolls(tmp_path, federation):

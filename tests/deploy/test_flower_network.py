@@ -110,17 +110,18 @@ class Tap:
 
 REACH = """
 import http.client, ssl, socket
-def status(host, port, path):
+def status(host, port, path, size=0):
     context = ssl.create_default_context(cafile={ca!r})
     try:
         line = http.client.HTTPSConnection(host, port, timeout=10, context=context)
-        line.request("POST", path, b"")
+        line.request("POST", path, bytes(size))
         return line.getresponse().status
     except OSError as error:
         return type(error).__name__
 print(status({host!r}, {link}, "/v1/control/list-runs"), status("127.0.0.1", {link}, "/v1/control/list-runs"),
       status({host!r}, {proxy}, "/v1/control/list-runs"), status({host!r}, {proxy}, "/v1/runtime/get-nodes"),
-      status({host!r}, {proxy}, "/v1/fleet/activate-node"))
+      status({host!r}, {proxy}, "/v1/fleet/activate-node"),
+      status({host!r}, {proxy}, "/v1/fleet/push-object", 9 << 20))
 """
 
 
@@ -218,7 +219,8 @@ def test_the_control_side_is_not_reachable_from_a_sites_network(network):
     if found["reach"] is None:  # no namespace could be made here: SuperLink is told to listen on loopback alone
         assert read_server(folder / "server").address.startswith("127.0.0.1:")
         return
-    direct, own, control, runtime, fleet = found["reach"].split()
+    direct, own, control, runtime, fleet, large = found["reach"].split()
     assert direct == own == "ConnectionRefusedError", "SuperLink listens on the server's loopback alone"
     assert control == runtime == "403", "the proxy lets the fleet paths through, and nothing else"
     assert fleet not in ("403", "502") and fleet.isdigit(), "those reach it, and are checked by keys"
+    assert large in ("413", "BrokenPipeError", "ConnectionResetError"), "more than a piece of a letter is no letter"

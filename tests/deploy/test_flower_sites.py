@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import ssl
 import statistics
@@ -17,7 +18,7 @@ from apiece.errors import UserError
 pytest.importorskip("flwr")
 from on_loopback import LIMIT, flat, log_of, models, spec_of
 
-from apiece.deploy.journal import Journal, read_log
+from apiece.deploy.journal import NUMBERS, SUPERVISOR, Journal, read_log
 from apiece.deploy.keys import make_authority, make_site_key
 from apiece.deploy.local import alive, local_project, running, seconds_per_round
 from apiece.deploy.node import run_node
@@ -114,6 +115,12 @@ def test_it_ends_well_with_its_record_and_leaves_no_process(finished):
     assert (folder / "server" / "run" / "report.html").stat().st_size > 10_000
     assert not [line for line in log_of(folder) if line["event"] in ("refused", "died", "failed")]
     print("median seconds a round:", statistics.median(seconds_per_round(folder)))
+    numbers = {name: (folder / "server" / name).read_text() for name in (NUMBERS, SUPERVISOR)}
+    rounds = sum(line["event"] == "round" for line in log_of(folder))
+    assert f'apiece_events_total{{event="round",who="server"}} {rounds}\n' in numbers[NUMBERS]
+    assert 'apiece_events_total{event="begun",who="supervisor"} 1\n' in numbers[SUPERVISOR]
+    form = re.compile(r'# (HELP|TYPE) [a-z_]+ .+|[a-z_]+\{[a-z]+="[^"\n]*",who="[^"\n]*"\} [-+0-9.e]+')
+    assert all(form.fullmatch(line) for text in numbers.values() for line in text.splitlines())
 
 
 def test_strangers_twins_and_plain_text_are_refused_with_what_to_do(finished):
@@ -140,7 +147,7 @@ def test_no_private_parameter_and_no_example_is_in_the_letters(finished, federat
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory, federation):
-    """A run in which a site dies in the middle of a round, and later all of the server's processes at once."""
+    """A run in which a site dies in the middle of a round, and later all of the server's processes and another site."""
     folder = tmp_path_factory.mktemp("killed") / "project"
     local_project(folder, federation, spec_of({"scaffold": SMALL}, rounds=6), again=5.0)
     rounds = lambda: [line for line in log_of(folder) if line["event"] == "round" and line["row"] == "scaffold~0"]
@@ -149,22 +156,33 @@ def killed(tmp_path_factory, federation):
             assert not run.finished()
             time.sleep(0.05)
         run.nodes["site-1"].kill()
-        memory = folder / "sites" / "site-1" / "memory" / "scaffold-0.safetensors"
-        before = memory.read_bytes()
         run.start_node("site-1")
         while len(rounds()) < 4:
             assert not run.finished()
             time.sleep(0.05)
         for child in run.link.children.values():
             child.kill()
+        run.nodes["site-2"].kill()
+        memory = folder / "sites" / "site-2" / "memory" / "scaffold-0.safetensors"
+        before, starts = memory.read_bytes(), _starts(folder / "sites" / "site-2")
+        run.start_node("site-2")
+        end = time.monotonic() + 120
+        while _starts(folder / "sites" / "site-2") == starts and time.monotonic() < end:
+            time.sleep(0.1)
+        kept = memory.read_bytes() == before  # nobody can ask it anything yet
         run.wait(LIMIT)
-    return folder, before
+    return folder, kept
+
+
+def _starts(site):
+    return sum(line["event"] == "started" for line in read_log(site / "log.jsonl"))
 
 
 def test_after_a_killed_site_and_a_killed_server_the_numbers_are_those_of_an_undisturbed_run(
     killed, federation, tmp_path
 ):
-    folder, _ = killed
+    folder, kept = killed
+    assert kept, "what a killed site remembers is what it remembered"
     found = apiece.compare(federation, {"scaffold": SMALL}, rounds=6, seeds=1, tune=1, out=tmp_path / "run",
                            baselines=False, evaluate_every=6)  # fmt: skip
     theirs = np.stack([flat(found.personal("scaffold", str(i))) for i in range(CLIENTS)])

@@ -1,15 +1,27 @@
 """A project's folder: keys that are private, certificates that fit, nothing half written. Needs the extra `flower`."""
 
+import configparser
 import os
+import shutil
 import ssl
+import threading
+import time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from apiece.cli import app
 from apiece.errors import UserError
 
 pytest.importorskip("flwr")
+import yaml
+
 from apiece.deploy.config import SiteTable, read_server, read_site, read_sites
-from apiece.deploy.keys import days_left
+from apiece.deploy.journal import Journal
+from apiece.deploy.keys import days_left, make_authority
 from apiece.deploy.link import Link, newcomers_lack
 from apiece.deploy.processes import Child
 from apiece.deploy.project import add_site, deployed_spec, make_project, renew_certificate, spec_of
@@ -42,6 +54,28 @@ def test_it_has_all_that_server_and_sites_need(project):
     for name in ("compose.yaml", "server/proxy.conf", "server/apiece-server.service", "sites/a/apiece-a.service"):
         assert (project / name).stat().st_size > 100
     assert "location / { return 403; }" in (project / "server" / "proxy.conf").read_text()
+
+
+def test_compose_unit_and_proxy_are_for_the_machines_where_the_folders_will_lie(tmp_path):
+    (tmp_path / "a.csv").write_text("x,sick\n")
+    sites = [SiteTable(name="a", data=str(tmp_path / "a.csv"), label="sick"), SiteTable(name="b", data="/there/b.csv")]
+    spec, how = deployed_spec({"methods": {"ditto": {}}}, "test"), dict(address="127.0.0.1:8443", host="fl.example")
+    made = make_project(tmp_path / "p", spec, sites, name="p", place=Path("/srv/apiece"), **how)
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(made / "sites" / "b" / "apiece-b.service")
+    service = unit["Service"]
+    assert service["ExecStart"].endswith("/apiece deploy node /srv/apiece/b")
+    assert service["ReadWritePaths"] == service["WorkingDirectory"] == "/srv/apiece/b"
+    assert service["RestartPreventExitStatus"] == "2" and service["Restart"] == "on-failure"
+    proxy = (made / "server" / "proxy.conf").read_text()
+    assert "/srv/apiece/server/server.crt" in proxy and "proxy_ssl_trusted_certificate /srv/apiece/ca.crt" in proxy
+    compose = yaml.safe_load((made / "compose.yaml").read_text())["services"]
+    assert set(compose) == {"server", "a", "b"}
+    assert compose["server"]["command"] == "apiece deploy server /apiece/server"
+    assert compose["a"]["volumes"] == ["./:/apiece", f"{tmp_path}/a.csv:{tmp_path}/a.csv:ro"]
+    assert compose["b"]["volumes"] == ["./:/apiece"] and compose["b"]["build"] == "./image"
+    assert [path.name for path in (made / "image").iterdir()] == ["Dockerfile"], "no key is sent to who builds it"
 
 
 def test_private_keys_can_be_read_by_their_owner_alone(project):
@@ -111,6 +145,58 @@ def test_the_doctor_finds_what_is_not_well(project):
     assert found["control side"].good and found["roster"].good
     with pytest.raises(UserError, match="neither a site's folder"):
         examine(project / "authority")
+
+
+class Told(BaseHTTPRequestHandler):
+    """A server that tells another time than ours."""
+
+    skew = 0.0
+
+    def do_GET(self):
+        self.send_response_only(403)
+        self.send_header("Date", formatdate(time.time() + self.skew, usegmt=True))
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_doctor_compares_clocks_and_certificates_and_sees_plain_text(tmp_path):
+    spec = deployed_spec({"methods": {"ditto": {}}}, "test")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Told) as listening, ThreadingHTTPServer(("127.0.0.1", 0), Told) as plain:
+        address = f"127.0.0.1:{listening.server_port}"
+        sites = [SiteTable(name="a", data="x.csv", server=address)]
+        made = make_project(tmp_path / "p", spec, sites, name="p", address=address, host="localhost")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made / "server" / "server.crt", made / "server" / "server.key")
+        listening.socket = context.wrap_socket(listening.socket, server_side=True)
+        for one in (listening, plain):
+            threading.Thread(target=one.serve_forever, daemon=True).start()
+        here = made / "sites" / "a"
+        checked = lambda: {check.what: check for check in examine(here)}
+        assert checked()["server"].good and checked()["clock"].good and "0 s apart" in checked()["clock"].said
+        Told.skew = -300.0
+        assert not checked()["clock"].good and "set both by the same time server" in checked()["clock"].said
+        make_authority(tmp_path, "another")
+        shutil.copy(tmp_path / "ca.crt", here / "ca.crt")
+        assert not checked()["server"].good and "copy the ca.crt" in checked()["server"].said
+        text = (here / "site.toml").read_text()
+        (here / "site.toml").write_text(text.replace(address, f"127.0.0.1:{plain.server_port}"))
+        assert not checked()["server"].good and "does not speak TLS" in checked()["server"].said
+        for one in (listening, plain):
+            one.shutdown()
+
+
+def test_status_says_who_is_there_while_the_run_goes_on(project):
+    journal = Journal(project / "server", who="server", quiet=True)
+    journal.tell("present", clients=[1])
+    journal.tell("round", row="ditto~0", round=1, answers=1, of=2, seconds=0.1, bytes_up=7, bytes_down=5)
+    found = server_status(project)
+    assert found["state"] == "running" and [site["there"] for site in found["sites"][:2]] == [False, True]
+    assert (found["bytes_up"], found["bytes_down"]) == (7, 5)
+    said = CliRunner().invoke(app, ["deploy", "status", str(project)]).stdout
+    assert "a: trains, away" in said and "b: trains, there" in said
+    journal.file.unlink()
 
 
 def test_what_has_not_begun_says_so(project):

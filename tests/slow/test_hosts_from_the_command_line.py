@@ -1,6 +1,7 @@
 """`apiece run --hosts`: two real processes, one of them killed in the middle, and the run finished by two or by one."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -22,10 +23,19 @@ train = {rounds = 60, cohort = 5, evaluate_every = 5, checkpoint_seconds = 0.0, 
 """
 
 
-def start(hosts, process, *words):
+def start(hosts, process, *words, **env):
     command = [sys.executable, "-c", "from apiece.cli import main; main()", *map(str, words)]
-    command += ["--hosts", hosts, "--process", str(process)] if hosts else []
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command += ["--hosts", hosts] + ([] if env else ["--process", str(process)]) if hosts else []
+    how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+    return subprocess.Popen(command, **how)
+
+
+def environment(way, first, count, process):
+    """What a cluster's scheduler tells one of several processes; `first` is where process 0 listens."""
+    if way == "slurm":  # whose list of nodes has no ports
+        return {"SLURM_JOB_NODELIST": "127.0.0.1,127.0.0.2", "SLURM_NTASKS": str(count), "SLURM_PROCID": str(process),
+                "APIECE_COORDINATOR": first}  # fmt: skip
+    return {"APIECE_COORDINATOR": first, "APIECE_PROCESSES": str(count), "JOB_COMPLETION_INDEX": str(process)}
 
 
 def finish(running, seconds=300):
@@ -69,12 +79,14 @@ def left(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("count", [2, 1])
-def test_a_killed_run_of_two_processes_is_finished_with_the_numbers_of_one(left, count):
-    folder = shutil.copytree(left / "killed", left / f"by-{count}")
+@pytest.mark.parametrize(("count", "way"), [(2, "slurm"), (2, "kubernetes"), (1, None)])
+def test_a_killed_run_of_two_processes_is_finished_with_the_numbers_of_one(left, count, way):
+    folder = shutil.copytree(left / "killed", left / f"by-{count}-{way}")
     folder.with_name(f".{folder.name}.process-2").mkdir()  # as of a killed process of an earlier number
-    where = hosts() if count == 2 else None
-    for code, _, said in finish([start(where, k, "resume", folder) for k in range(count)]):
+    first = hosts().partition(",")[0]
+    told = [environment(way, first, count, k) if way else {} for k in range(count)]
+    running = [start(way, k, "resume", folder, **env) for k, env in enumerate(told)]
+    for code, _, said in finish(running):
         assert code == 0, said
     models = [load_file(left / name / "models" / "ditto-0.safetensors") for name in ("alone", folder.name)]
     for name, values in models[0].items():

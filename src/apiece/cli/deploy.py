@@ -10,6 +10,10 @@ from apiece.cli.terminal import Json, err, out, plain_errors, show_result
 from apiece.errors import UserError
 
 app = typer.Typer(help="Run on real sites, through Flower.", no_args_is_help=True, rich_markup_mode=None)
+Place = Annotated[
+    Path | None,
+    typer.Option("--place", help="Where the folders will lie on their machines, for units and proxy; default: here."),
+]
 Folder = Annotated[Path, typer.Argument(help="The folder that apiece deploy init wrote.")]
 
 
@@ -24,6 +28,7 @@ def init(
     name: Annotated[str | None, typer.Option("--name", help="Of the run; default: the folder's.")] = None,
     address: Annotated[str, typer.Option("--address", help="Where SuperLink listens.")] = "127.0.0.1:8443",
     host: Annotated[str, typer.Option("--host", help="The server's name as sites reach it.")] = "localhost",
+    place: Place = None,
     json: Json = False,
 ) -> None:
     """Write a project: keys, and a folder for each party. With authority, certificates and roster."""
@@ -32,7 +37,8 @@ def init(
         from apiece.deploy.project import make_project, spec_of
 
         plan, listed = spec_of(spec, method), read_sites(sites)
-        made = make_project(folder, plan, listed, name=name or folder.resolve().name, address=address, host=host)
+        made = make_project(folder, plan, listed, name=name or folder.resolve().name, address=address, host=host,
+                            place=place)  # fmt: skip
         told = {"folder": str(made), "sites": [site.name for site in listed], "methods": list(plan.rows)}
         text = (f"wrote {made}/ for {len(listed)} sites ({', '.join(plan.rows)})\n"
                 f"  server:  apiece deploy server {made}/server\n"
@@ -45,6 +51,7 @@ def init(
 def add(
     folder: Folder,
     sites: Annotated[Path, typer.Option("--sites", help="A list with the new site, as for init.")],
+    place: Place = None,
     json: Json = False,
 ) -> None:
     """Add sites to a project that exists. Also while its run goes on: they get a model by each of its methods."""
@@ -52,7 +59,7 @@ def add(
         from apiece.deploy.config import read_sites
         from apiece.deploy.project import add_site
 
-        made = [str(add_site(folder, site)) for site in read_sites(sites)]
+        made = [str(add_site(folder, site, place)) for site in read_sites(sites)]
         text = (
             "wrote " + ", ".join(made) + "\na server that runs lets their keys in; if its run is over, start it again"
         )
@@ -147,19 +154,19 @@ def server(
     """The server's processes, until the run is over. What dies is started again. Exit: 0 over, 2 a mistake."""
     with plain_errors():
         _quiet(folder)
-        from apiece.deploy.journal import Journal
+        from apiece.deploy.journal import SUPERVISOR, Journal
         from apiece.deploy.link import run_server
         from apiece.experiment.claim import claim_folder
 
-        journal = Journal(folder, who="supervisor")
-        with claim_folder(folder), _ended_by_signals():
+        journal = Journal(folder, who="supervisor", numbers=SUPERVISOR)
+        with claim_folder(folder, "A run has one server: stop the other one first"), _ended_by_signals():
             run_server(folder, journal.tell)
         show_result({"folder": str(folder / "run")}, json, escape(f"the run is over: {folder}/run/report.html"))
 
 
 @app.command()
 def status(folder: Folder, json: Json = False) -> None:
-    """How a run stands: its round, who is late, what was refused, bytes."""
+    """How a run stands: who is there, its round, late, refused, bytes."""
     with plain_errors():
         from apiece.deploy.status import server_status
 
@@ -186,12 +193,14 @@ def _status_text(found: dict[str, Any]) -> str:
     why = f": {found['why']}" if found["why"] else ""
     lines = [f"{found['run']} is {found['state']}{why}"]
     if found["round"] is not None:
+        up, down = (found[name] / 1e6 for name in ("bytes_up", "bytes_down"))
         lines.append(f"{found['row']}, round {found['round']}: {found['answers']} answers in {found['seconds']} s, "
-                     f"{found['bytes_up'] / 1e6:.2f} MB up so far; last event {found['last_event']}")  # fmt: skip
+                     f"{up:.2f} MB up and {down:.2f} down so far; last event {found['last_event']}")  # fmt: skip
     for site in found["sites"]:
         odd = [f"{site[name]} {name}" for name in ("late", "refused") if site[name]]
         what = "newcomer" if site["newcomer"] else "trains"
-        lines.append(f"  {site['name']}: {', '.join([what, *odd])}")
+        there = {True: ["there"], False: ["away"], None: []}[site["there"]]
+        lines.append(f"  {site['name']}: {', '.join([what, *there, *odd])}")
     return escape("\n".join(lines))
 
 

@@ -11,6 +11,7 @@ from apiece.deploy.site import Site
 from apiece.engines.devices import remember_compiled
 from apiece.engines.remote.flower import FlowerPost, Message, node_key, pack, unpack
 from apiece.errors import UserError
+from apiece.files import sweep_parts
 
 _SITES: dict[Path, Site] = {}
 
@@ -19,6 +20,8 @@ def serve(grid: Any, folder: Path) -> None:
     """The whole run of a server's folder, on the nodes of a grid."""
     remember_compiled()
     journal = Journal(folder, who="server")
+    for place in ("state", "run"):
+        sweep_parts(folder / place)
     config, project = read_server(folder), folder.parent
     try:
         roster = RosterFile(project / "roster.toml", node_key, journal.tell)

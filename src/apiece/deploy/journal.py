@@ -13,6 +13,7 @@ from typing import Any
 from apiece.files import as_plain, replace_file
 
 Tell = Callable[..., None]  # called with an event and what there is to say of it
+NUMBERS, SUPERVISOR = "metrics.prom", "supervisor.prom"  # a file for each process: one would overwrite the other's
 KEEP = 50_000_000  # bytes of a log; then it becomes log.jsonl.1, and the one before that goes
 
 
@@ -28,8 +29,8 @@ class Journal:
     ('refused', 'an old letter', True)
     """
 
-    def __init__(self, folder: Path, who: str, quiet: bool = False) -> None:
-        self.folder, self.who, self.quiet = folder, who, quiet
+    def __init__(self, folder: Path, who: str, quiet: bool = False, numbers: str = NUMBERS) -> None:
+        self.folder, self.who, self.quiet, self.numbers = folder, who, quiet, numbers
         self.counts: Counter[str] = Counter()
         self.gauges: dict[str, float] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,16 +55,17 @@ class Journal:
             print(line, file=sys.stderr, flush=True)
         if time.monotonic() - self._written > 1.0 or event in ("finished", "failed"):
             self._written = time.monotonic()
-            with contextlib.suppress(OSError), replace_file(self.folder / "metrics.prom") as temporary:
+            with contextlib.suppress(OSError), replace_file(self.folder / self.numbers) as temporary:
                 temporary.write_text(self.metrics(), encoding="utf-8")
 
     def metrics(self) -> str:
         """The counts in Prometheus' text format."""
+        who = self.who.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
         lines = ["# HELP apiece_events_total What happened, by event.", "# TYPE apiece_events_total counter"]
         for event, count in sorted(self.counts.items()):
-            lines.append(f'apiece_events_total{{event="{event}",who="{self.who}"}} {count}')
+            lines.append(f'apiece_events_total{{event="{event}",who="{who}"}} {count}')
         lines += ["# HELP apiece_last Numbers of the last event of a kind.", "# TYPE apiece_last gauge"]
-        lines += [f'apiece_last{{name="{name}",who="{self.who}"}} {value:g}' for name, value in self.gauges.items()]
+        lines += [f'apiece_last{{name="{name}",who="{who}"}} {value:.12g}' for name, value in self.gauges.items()]
         return "\n".join(lines) + "\n"
 
     def _turn(self) -> None:

@@ -17,7 +17,7 @@ from apiece.deploy.roster import read_roster
 from apiece.deploy.server import WELCOMED
 from apiece.engines.remote.flower import begin_run, control, register, run_status
 from apiece.errors import UserError
-from apiece.files import read_json
+from apiece.files import read_json, sweep_parts
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
 TRIES = 20  # times that a server starts its processes again before it gives up
@@ -64,7 +64,8 @@ class Link:
 
     def _begin(self) -> None:
         with control(self.config.address, self.ca) as client:
-            self.run = begin_run(client, self.folder / "app")
+            # The folder may have been moved, or copied to another machine, since it was made.
+            self.run = begin_run(client, self.folder / "app", {"folder": str(self.folder.resolve())})
         self.tell("begun", run=self.config.run, flower_run=str(self.run))
 
     def watch(self) -> bool:
@@ -151,6 +152,7 @@ def newcomers_lack(folder: Path) -> bool:
 def run_server(folder: Path, tell: Tell) -> None:
     """`apiece deploy server`: until the run is over; nothing that was started is left."""
     link, left = Link(folder, tell), TRIES
+    sweep_parts(folder, deep=False)
     (folder / "state" / "failed").unlink(missing_ok=True)
     if newcomers_lack(folder):
         (folder / "state" / "finished").unlink(missing_ok=True)  # the run is over, but for them

@@ -10,7 +10,7 @@ from typing import Any
 
 from apiece.data import Federation
 from apiece.deploy.config import SiteTable
-from apiece.deploy.journal import Journal, read_log
+from apiece.deploy.journal import SUPERVISOR, Journal, read_log
 from apiece.deploy.link import QUIET, Link
 from apiece.deploy.processes import Child, free_port
 from apiece.deploy.project import make_project
@@ -25,7 +25,7 @@ class LocalRun:
 
     def __init__(self, folder: Path, log: Callable[..., None] | None = None) -> None:
         self.folder = folder
-        self.journal = Journal(folder / "server", who="supervisor", quiet=True)
+        self.journal = Journal(folder / "server", who="supervisor", quiet=True, numbers=SUPERVISOR)
         self.link = Link(folder / "server", log or self.journal.tell)
         self.nodes: dict[str, Child] = {}
 

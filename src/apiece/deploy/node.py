@@ -10,6 +10,8 @@ from pathlib import Path
 from apiece.deploy.journal import Journal
 from apiece.deploy.site import Site
 from apiece.engines.remote.flower import IDLE, POLL, Busy, Line, Refused, Unreachable
+from apiece.experiment.claim import claim_folder
+from apiece.files import sweep_parts
 
 FINISHED, REFUSED, GAVE_UP = 0, 2, 3  # exit codes; 2 is every user's mistake
 GOODBYE = 3.0  # seconds after the last letter: what a node sent is lost if it leaves before it was fetched
@@ -22,6 +24,14 @@ def run_node(folder: Path, journal: Journal) -> int:
     A server that cannot be reached is tried again, ever less often, for `patience` seconds. One that refuses this site
     is not, but for a while in which a killed process still holds the site's key.
     """
+    with claim_folder(folder, "A site is one process: stop the other one first"):
+        sweep_parts(folder / "memory")
+        sweep_parts(folder / "run")
+        sweep_parts(folder, deep=False)
+        return _run(folder, journal)
+
+
+def _run(folder: Path, journal: Journal) -> int:
     site = Site(folder, journal.tell)
     config, stop = site.config, threading.Event()
     journal.tell("started", site=config.name, server=config.server, rows=len(site.rows.label))
@@ -53,7 +63,12 @@ def run_node(folder: Path, journal: Journal) -> int:
 def _answer(site: Site, line: Line, journal: Journal, stop: threading.Event) -> None:
     idle = time.monotonic()
     while not stop.is_set():
-        found = line.receive()
+        try:
+            found = line.receive()
+        except Unreachable:
+            if site.finished:
+                return  # the server left first
+            raise
         if found is None:
             if site.finished and time.monotonic() - idle > GOODBYE:
                 return

@@ -52,41 +52,51 @@ def _table_of(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:
 
 
 def make_project(
-    folder: Path, spec: Spec, sites: Sequence[SiteTable], *, name: str, address: str, host: str, **server: Any
+    folder: Path,
+    spec: Spec,
+    sites: Sequence[SiteTable],
+    *,
+    name: str,
+    address: str,
+    host: str,
+    place: Path | None = None,
+    **server: Any,
 ) -> Path:
     """Write a project into a new folder: whole or not at all.
 
     Args:
         name: of the run. address: where SuperLink listens. host: the server's name as sites reach it.
+        place: where on their machines the folders of server and sites will lie, by name; without it, here.
         server: other keys of server.toml.
     """
     config = ServerConfig(run=name, address=address, name=host, **server)
-    final = folder.resolve()
     with fill_folder(folder) as made:
         (made / "authority").mkdir()
         make_authority(made / "authority", name)
         shutil.copy(made / "authority" / "ca.crt", made / "ca.crt")
         entries = []
         for number, site in enumerate(sites):
-            entries.append(_write_site(made, final, site, number, name))
+            entries.append(_write_site(made, _there(folder, place, site.name), site, number, name))
         write_roster(made / "roster.toml", Roster(tuple(entries), len(entries)))
         write_toml(made / "run.toml", as_plain(written_spec(spec)))
-        _write_server(made, final, config)
+        _write_server(made, _there(folder, place, ""), config)
         services = [_service("server", "server", "server")]
-        services += [_service(site.name, "node", f"sites/{site.name}") for site in sites]
+        services += [_service(site.name, "node", f"sites/{site.name}", _data(site)) for site in sites]
+        (made / "image").mkdir()
+        _text(made / "image" / "Dockerfile", templates.IMAGE.format(version=version("apiece")))
         _text(made / "compose.yaml", templates.COMPOSE.format(services="".join(services)))
         os.chmod(made, 0o700)
     return folder
 
 
-def add_site(project: Path, site: SiteTable) -> Path:
+def add_site(project: Path, site: SiteTable, place: Path | None = None) -> Path:
     """Another site for a project that exists: its folder, its key, its line in the roster. It is a newcomer."""
     roster = read_roster(project / "roster.toml")
     if site.name in roster.names:
         raise UserError(
             f"{project} has a site '{site.name}' already; a new key goes into roster.toml beside its old one"
         )
-    entry = _write_site(project, project.resolve(), site, len(roster.sites), _run_of(project))
+    entry = _write_site(project, _there(project, place, site.name), site, len(roster.sites), _run_of(project))
     write_roster(project / "roster.toml", Roster((*roster.sites, entry), roster.population))
     return project / "sites" / site.name
 
@@ -106,24 +116,35 @@ def _run_of(project: Path) -> str:
     return read_server(project / "server").run
 
 
-def _write_site(made: Path, final: Path, site: SiteTable, number: int, run: str) -> Entry:
+def _there(project: Path, place: Path | None, site: str) -> Path:
+    """Where the folder of a site will lie, or ("") that of the server: in the project, or on a machine of its own."""
+    if place is not None:
+        return place / (site or "server")
+    return project.resolve() / "sites" / site if site else project.resolve() / "server"
+
+
+def _data(site: SiteTable) -> str | None:
+    """The absolute path of a site's data, if they are on this machine; else it is a path at the site."""
+    data = Path(site.data).expanduser()
+    return str(data.resolve()) if data.exists() else None
+
+
+def _write_site(made: Path, there: Path, site: SiteTable, number: int, run: str) -> Entry:
     here = made / "sites" / site.name
     here.mkdir(parents=True)
     public = make_site_key(here / "site.key")
     shutil.copy(made / "ca.crt", here / "ca.crt")
     table = site.model_dump(exclude_none=True)
-    data = Path(site.data).expanduser()
-    table["data"] = str(data.resolve()) if data.exists() else site.data  # else it is a path at the site
+    table["data"] = _data(site) or site.data
     write_toml(here / "site.toml", {"run": run, "number": number, **table})
-    there = final / "sites" / site.name
     _text(here / "start.sh", templates.START.format(command="node"), executable=True)
     what, names = f"the site {site.name} of {run}", dict(name=site.name, command="node", folder=there)
     _text(here / f"apiece-{site.name}.service", templates.UNIT.format(what=what, program=_program(), **names))
     return Entry(site.name, (public,))
 
 
-def _write_server(made: Path, final: Path, config: ServerConfig) -> None:
-    here, there = made / "server", final / "server"
+def _write_server(made: Path, there: Path, config: ServerConfig) -> None:
+    here = made / "server"
     (here / "app" / "apiece_run").mkdir(parents=True)
     make_certificate(made / "authority", here, _hosts(config))
     write_secret(here / "superexec.secret", secrets.token_bytes(32))
@@ -135,12 +156,13 @@ def _write_server(made: Path, final: Path, config: ServerConfig) -> None:
     _text(here / "start.sh", templates.START.format(command="server"), executable=True)
     names = dict(what=f"the server of {config.run}", program=_program(), folder=there)
     _text(here / "apiece-server.service", templates.UNIT.format(name="server", command="server", **names))
-    proxy = dict(address=config.address, name=config.name, folder=there, ca=final / "ca.crt")
+    proxy = dict(address=config.address, name=config.name, folder=there, ca=there.parent / "ca.crt")
     _text(here / "proxy.conf", templates.PROXY.format(**proxy))
 
 
-def _service(name: str, command: str, path: str) -> str:
-    return templates.SERVICE.format(name=name, command=command, path=path, version=version("apiece"))
+def _service(name: str, command: str, path: str, data: str | None = None) -> str:
+    volumes = json.dumps(["./:/apiece", *([f"{data}:{data}:ro"] if data else [])])
+    return templates.SERVICE.format(name=name, command=command, path=path, version=version("apiece"), volumes=volumes)
 
 
 def _program() -> str:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import socket
+import ssl
 import time
 from collections import Counter
 from email.utils import parsedate_to_datetime
@@ -34,6 +35,7 @@ def server_status(project: Path) -> dict[str, Any]:
         if line.get("event") == "refused" and isinstance(line.get("client"), int):
             refused[line["client"]] += 1
     last = rounds[-1] if rounds else {}
+    there = next((set(line["clients"]) for line in reversed(log) if line.get("event") == "present"), set[int]())
     state = project / "server" / "state"
     failed = [line["why"] for line in log if line.get("event") == "failed"]
     stands = "finished" if (state / "finished").exists() else "failed" if failed else "running" if log else "not begun"
@@ -46,9 +48,17 @@ def server_status(project: Path) -> dict[str, Any]:
         "answers": last.get("answers"),
         "seconds": last.get("seconds"),
         "bytes_up": sum(line.get("bytes_up", 0) for line in rounds),
+        "bytes_down": sum(line.get("bytes_down", 0) for line in rounds),
         "last_event": log[-1]["time"] if log else None,
         "sites": [
-            {"name": name, "number": i, "newcomer": i >= roster.population, "late": late[i], "refused": refused[i]}
+            {
+                "name": name,
+                "number": i,
+                "newcomer": i >= roster.population,
+                "there": i in there if stands == "running" else None,
+                "late": late[i],
+                "refused": refused[i],
+            }
             for i, name in enumerate(roster.names)
         ],
     }
@@ -99,8 +109,8 @@ def _site(folder: Path) -> list[Check]:
 
     config = read_site(folder)
     found = [_version(), _disk(folder), _secret(folder / config.key), _certificate(folder / config.ca)]
-    found.append(_reaches(config.server))
-    found.append(_clock(config.server, folder / config.ca))
+    if (folder / config.ca).is_file():
+        found += _line(config.server, folder / config.ca)
     try:
         rows = read_rows(config, folder)
         told = rows.survey()
@@ -168,28 +178,30 @@ def _certificate(path: Path) -> Check:
     return Check("certificate", left > LEAST_DAYS, f"{path.name} is valid for {left:.0f} days")
 
 
-def _reaches(address: str) -> Check:
+def _line(address: str, ca: Path) -> list[Check]:
+    """Whether the server answers with a certificate of the site's authority, and how far its clock is from ours."""
+    from http.client import HTTPException, HTTPSConnection
+
     host, _, port = address.rpartition(":")
+    unknown = Check("clock", True, "not compared with the server's")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), 5.0):
-            return Check("server", True, f"{address} answers")
-    except OSError as error:
-        return Check("server", False, f"nobody answers at {address} ({error}); is the server running?")
-
-
-def _clock(address: str, ca: Path) -> Check:
-    """The server's clock by its own answer, if it tells it: certificates and signatures need clocks that agree."""
-    import ssl
-    from http.client import HTTPSConnection
-
-    host, _, port = address.rpartition(":")
-    with contextlib.suppress(OSError, ValueError):
         context = ssl.create_default_context(cafile=str(ca))
         line = HTTPSConnection(host.strip("[]"), int(port), timeout=5.0, context=context)
-        line.request("GET", "/v1/fleet/")
-        told = line.getresponse().getheader("Date")
-        line.close()
-        if told:
-            skew = abs(parsedate_to_datetime(told).timestamp() - time.time())
-            return Check("clock", skew < LEAST_SKEW, f"{skew:.0f} s apart from the server's")
-    return Check("clock", True, "the server tells no time; nothing was compared")
+        with contextlib.closing(line):
+            line.request("GET", "/v1/fleet/")
+            told = line.getresponse().getheader("Date")
+    except ssl.SSLCertVerificationError as error:
+        said = (f"the certificate of {address} does not fit {ca.name} ({error.verify_message}): copy the ca.crt of "
+                "this server's project, and check the clock and that nobody else answers there")  # fmt: skip
+        return [Check("server", False, said), unknown]
+    except ssl.SSLError as error:
+        said = f"{address} does not speak TLS ({error.reason or error}): check the address and the proxy"
+        return [Check("server", False, said), unknown]
+    except (OSError, HTTPException) as error:
+        return [Check("server", False, f"nobody answers at {address} ({error}); is the server running?"), unknown]
+    found = [Check("server", True, f"{address} answers, with a certificate of {ca.name}")]
+    with contextlib.suppress(TypeError, ValueError):  # it tells no time
+        skew = abs(parsedate_to_datetime(told or "").timestamp() - time.time())
+        mend = "" if skew < LEAST_SKEW else ": set both by the same time server"
+        return [*found, Check("clock", skew < LEAST_SKEW, f"{skew:.0f} s apart from the server's{mend}")]
+    return [*found, unknown]

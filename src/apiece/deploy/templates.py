@@ -57,7 +57,8 @@ def answer(message, context):
 '''
 
 UNIT = """\
-# Copy to /etc/systemd/system/apiece-{name}.service, then: systemctl enable --now apiece-{name}
+# For this folder at {folder}, and a user called apiece who owns it. Copy to
+# /etc/systemd/system/apiece-{name}.service, then: systemctl enable --now apiece-{name}
 [Unit]
 Description=apiece, {what}
 After=network-online.target
@@ -98,7 +99,6 @@ server {{
     ssl_protocols TLSv1.2 TLSv1.3;
     client_max_body_size 8m;   # a piece of a letter has 5 MiB; more is no letter
     proxy_read_timeout 120s;
-    limit_conn_status 429;
 
     location /v1/fleet/ {{
         proxy_pass https://{address};
@@ -111,15 +111,21 @@ server {{
 """
 
 COMPOSE = """\
-# All of it on one machine, to try it: docker compose up. Build the image with: pip install 'apiece[flower]'
+# All of it on one machine, to try it: docker compose up --build
 services:
 {services}"""
 
 SERVICE = """\
   {name}:
     image: apiece:{version}
+    build: ./image
     command: apiece deploy {command} /apiece/{path}
-    volumes: ["./:/apiece"]
+    volumes: {volumes}
     network_mode: host   # addresses are those of site.toml and server.toml
-    restart: on-failure
+    restart: on-failure:5
+"""
+
+IMAGE = """\
+FROM python:3.12-slim
+RUN pip install --no-cache-dir 'apiece[flower]=={version}'
 """

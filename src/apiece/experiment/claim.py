@@ -28,10 +28,10 @@ def claim_new_folder(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def claim_folder(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; a `UserError` if another one is at work in it."""
+def claim_folder(folder: Path, remedy: str = "Wait until it is done, or give another --out") -> Iterator[None]:
+    """The folder for this process alone; a `UserError` if another one is at work in it, which says what to do."""
     path = folder / CLAIM
-    file = _open_claimed(path)
+    file = _open_claimed(path, remedy)
     try:
         with contextlib.suppress(OSError):  # a full disk: others are not told who it is
             file.truncate(0)
@@ -63,7 +63,7 @@ def is_claimed(folder: Path) -> bool:
         return False
 
 
-def _open_claimed(path: Path) -> IO[bytes]:
+def _open_claimed(path: Path, remedy: str) -> IO[bytes]:
     while True:
         try:
             file = path.open("a+b", buffering=0)
@@ -73,10 +73,8 @@ def _open_claimed(path: Path) -> IO[bytes]:
             file.seek(0)
             who = file.read(20).decode("ascii", "replace").strip()
             file.close()
-            raise UserError(
-                f"another process{f' ({who})' if who else ''} is at work in '{path.parent}'; nothing was written. Wait "
-                f"until it is done, or give another --out"
-            )
+            which = f" ({who})" if who else ""
+            raise UserError(f"another process{which} is at work in '{path.parent}'; nothing was written. {remedy}")
         # Who had it before may have removed the file between our opening and our locking it: then nobody else sees it.
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):

@@ -194,6 +194,8 @@ def test_a_round_ends_at_its_deadline_with_those_who_answered(tmp_path):
     run = network.engine.advance(run, 1)
     assert network.engine.visited(run).tolist() == [3, 2, 3, 3]
     assert [line["clients"] for line in network.log if line["event"] == "late"] == [[1]]
+    there = [line["clients"] for line in network.log if line["event"] == "present"]
+    assert there == [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3]], "the log says who is there whenever that changes"
 
 
 def test_with_too_few_a_round_is_abandoned_and_leaves_everybody_as_before(tmp_path):

@@ -61,6 +61,7 @@ class Exchange:
         self.post, self.terms, self.pace, self.tell = post, terms, pace or Pace(), tell
         self.introduction: bytes | None = None  # what was agreed, for a site that does not know it
         self.limit = limit
+        self._there: set[int] | None = None
 
     @property
     def limit(self) -> int:
@@ -70,6 +71,14 @@ class Exchange:
     @limit.setter
     def limit(self, limit: int) -> None:
         self.post.limit = limit
+
+    def there(self) -> set[int]:
+        """The clients that can be reached now; the log is told when they change."""
+        found = self.post.present()
+        if found != self._there:
+            self._there = set(found)
+            self.tell("present", clients=sorted(found))
+        return found
 
     def ask(
         self,
@@ -122,7 +131,7 @@ class Exchange:
                     "late", row=row, task=task, clients=sorted(set(letters) - done - given_up), **_round_of(about)
                 )
                 break
-            there = self.post.present()
+            there = self.there()
             open_with = [i for i in letters if i in there and i not in done and i not in given_up]
             due = [i for i in open_with if now - last.get(i, -1e9) > self.pace.again]
             last |= dict.fromkeys(due, now)
@@ -188,7 +197,7 @@ class Exchange:
     def wait_for(self, row: str, cohort: list[int]) -> None:
         """Wait until the least share of these clients can be reached."""
         least, began, told = max(1, math.ceil(self.pace.least * len(cohort) - 1e-9)), time.monotonic(), False
-        while len(there := self.post.present() & set(cohort)) < least:
+        while len(there := self.there() & set(cohort)) < least:
             if not told:
                 self.tell("waiting", row=row, there=sorted(there), least=least, of=len(cohort))
                 told = True

@@ -27,7 +27,7 @@ try:
     from cryptography.hazmat.primitives import serialization
     from flwr.app import Array, ArrayRecord, Message, RecordDict
     from flwr.cli.build import build_fab_from_disk
-    from flwr.common.serde import fab_to_proto, message_from_proto, message_to_proto
+    from flwr.common.serde import fab_to_proto, message_from_proto, message_to_proto, user_config_to_proto
     from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
     from flwr.proto.fleet_pb2 import (
         ActivateNodeRequest,
@@ -369,11 +369,12 @@ def register(client: Any, public_key: bytes, name: str) -> bool:
         raise UserError(f"the key of '{name}' cannot be registered: {error.response.text[:200]}") from None
 
 
-def begin_run(client: Any, app: Path) -> int:
-    """Begin a run of the app in a folder; its number."""
+def begin_run(client: Any, app: Path, config: dict[str, str]) -> int:
+    """Begin a run of the app in a folder, with values of its config that hold here; its number."""
     content = build_fab_from_disk(app)
     fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
-    return int(client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
+    request = StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(config))
+    return int(client.StartRun(request).run_id)
 
 
 def run_status(client: Any, run: int) -> tuple[str, str]:

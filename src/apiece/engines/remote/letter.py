@@ -50,11 +50,12 @@ class Terms(NamedTuple):
 
         >>> try: Terms("0.1", "wards", "ab12").check({"version": "0.2"}, "the server")
         ... except UserError as error: print(error)
-        the server runs apiece 0.2, and this is 0.1: install the same minor version on both sides
+        the server runs apiece 0.2, and this is 0.1: install the same minor version on both sides; the server's, so that
+        its run can go on
         """
         if head.get("version") != self.version:
-            raise UserError(f"{who} runs apiece {head.get('version')}, and this is {self.version}: install the same "
-                            "minor version on both sides")  # fmt: skip
+            raise UserError(f"{who} runs apiece {head.get('version')!s:.20}, and this is {self.version}: install the "
+                            "same minor version on both sides; the server's, so that its run can go on")  # fmt: skip
         if head.get("run") != self.run:
             raise UserError(f"{who} speaks of the run '{head.get('run')}', and this is '{self.run}'; a site has one "
                             "folder for each run")  # fmt: skip

@@ -186,17 +186,18 @@ class Networked(Engine):
         if len(got) < least:
             self.tell("abandoned", row=self.row, round=half.round, answers=len(got), of=len(cohort))
             got = {}
-        return self._merged(run, half, got, None, refused, began, many, len(cohort))
+        down = sum(map(len, bodies.values()))
+        return self._merged(run, half, got, None, refused, began, many, len(cohort), down)
 
     def _asynchronous_round(self, run: RunState, half: ServerHalf) -> RunState:
         """One merge of `buffer` replies, whoever they are of; everybody who is there and not in the buffer works."""
         everybody = [i for i in range(self.population) if self.sizes[i]]
         self.exchange.wait_for(self.row, everybody)
-        began, bad = time.monotonic(), Counter[int]()
+        began, bad, down = time.monotonic(), Counter[int](), 0
         need = min(self.pace.buffer, len(everybody))
         while len(self._arrived) < need and time.monotonic() - began < self.pace.deadline:
             now = time.monotonic()
-            there = self.exchange.post.present().intersection(everybody)
+            there = self.exchange.there().intersection(everybody)
             free = [i for i in sorted(there) if i not in self._arrived and i not in self._flying]
             free = [i for i in free if bad[i] < self.pace.tries]  # who sends nonsense waits for the next merge
             for i in free:
@@ -205,13 +206,14 @@ class Networked(Engine):
             late = [i for i, (_, _, at) in self._flying.items() if now - at > self.pace.again]
             self._flying |= {i: (*self._flying[i][:2], now) for i in late}
             self.exchange.post.send({i: self._flying[i][1] for i in {*free, *late}})
+            down += sum(len(self._flying[i][1]) for i in {*free, *late})
             for i, wire in self.exchange.post.collect(1.0):
                 if i in self._flying and wire is not None:
                     self._land(i, wire, half, bad)
         first = list(self._arrived)[:need]
         taken = {i: self._arrived.pop(i) for i in first}
         got, sent = {i: one[1] for i, one in taken.items()}, {i: one[0] for i, one in taken.items()}
-        return self._merged(run, half, got, sent, bad.total(), began, 1, need)
+        return self._merged(run, half, got, sent, bad.total(), began, 1, need, down)
 
     def _land(self, i: int, wire: bytes, half: ServerHalf, bad: Counter[int]) -> None:
         """An answer of a client that somebody waits for: into the buffer, or refused."""
@@ -243,6 +245,7 @@ class Networked(Engine):
         began: float,
         many: int,
         asked: int,
+        down: int,
     ) -> RunState:
         ordered = {i: got[i] for i in sorted(got)}
         before = len(half.refusals)
@@ -260,7 +263,7 @@ class Networked(Engine):
             heard[i] = last
         took = time.monotonic() - began
         self.tell("round", row=self.row, round=half.round, answers=len(ordered), of=asked, refused=refused,
-                  seconds=round(took, 3), bytes_up=sum(map(len, ordered.values())))  # fmt: skip
+                  seconds=round(took, 3), bytes_up=sum(map(len, ordered.values())), bytes_down=down)  # fmt: skip
         changed = dict(server=half.server, round=half.round, known=known, clock=run.clock + took)
         flight = {"heard": heard, "visited": visited}
         return dataclasses.replace(run, **changed, flight=flight, refused=run.refused + refused)
