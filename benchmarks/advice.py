@@ -151,7 +151,9 @@ def search_at_random(known: dict[str, Swept], passes: float, seed: int) -> tuple
 
 
 def _regret(one: Swept, known: dict[str, Swept]) -> float:
-    return one.points - winner_of(known).points
+    """Of one that diverged: as bad as the worst that did not."""
+    worst = max(each.points for each in known.values() if np.isfinite(each.points))
+    return (one.points if np.isfinite(one.points) else worst) - winner_of(known).points
 
 
 def best_by_design(folder: Path) -> str | None:
@@ -164,8 +166,12 @@ def best_by_design(folder: Path) -> str | None:
 
 def read_swept(folder: Path) -> dict[str, Swept]:
     """The methods of a sweep that are kept."""
-    found = [Swept(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
-    return {one.method: one for one in found}
+    return {path.stem: swept_of(json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))}
+
+
+def swept_of(plain: dict[str, Any]) -> Swept:
+    """As it was before it was written: what diverged has no number in JSON."""
+    return Swept(**{key: np.nan if value is None else value for key, value in plain.items()})
 
 
 def read_kept(path: Path, key: str, federation: Federation) -> dict[str, dict[str, Swept]]:
@@ -173,7 +179,8 @@ def read_kept(path: Path, key: str, federation: Federation) -> dict[str, dict[st
     found = json.loads(path.read_text()).get(key) if path.exists() else None
     if found is None or found["labels"] != labels_of(federation):
         return {}
-    return {part: {name: Swept(name, **one) for name, one in found[part].items()} for part in ("sweep", "defaults")}
+    every = lambda part: {name: swept_of({"method": name, **one}) for name, one in found[part].items()}
+    return {part: every(part) for part in ("sweep", "defaults")}
 
 
 def keep_sweeps(home: Path, path: Path, again: Callable[[dict], Federation]) -> None:
