@@ -8,18 +8,19 @@ import argparse
 import dataclasses
 import json
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from apiece import advise
 from apiece.data import Federation, from_rows
+from apiece.engines.devices import remember_compiled
 from apiece.experiment.advice_judge import SWEPT, Judged, Swept, judge_advice, summarize_judged, sweep_methods
 from apiece.experiment.advice_judge.judge import without_test
-from apiece.experiment.advice_judge.sweep import train_method
+from apiece.experiment.advice_judge.sweep import cost_of_sweep, train_method, winner_of
 from apiece.files import as_plain, write_json
 
 from .advice_federations import DESIGN, Drawn, draw, families_at_hand, made
@@ -27,7 +28,10 @@ from .speed import grid
 
 HELP = "advice against a sweep of tuned methods: regret, cost, hurt, coverage (hours; every row is kept)"
 CONSTANTS = ("fed_avg", "local_ridge", "ftfa", "rtfa", "dynamic_lambda", "self_fl", "all_for_all")
+SEARCHED = "random search of equal cost"
+ALONE = ("local_ridge", "local")
 LIMIT = 0.12  # of the usual sweep
+KEPT = Path(__file__).parent / "kept" / "advice.json"
 QUICK = ("fed_avg", "local_ridge", "rtfa")
 TOLD = ("method", "points", "winner", "winner_points", "regret", "cost_ratio", "cost_ratio_shared", "hurt_proved",
         "hurt_expected", "gain", "predicted", "covered", "note")  # fmt: skip
@@ -46,84 +50,110 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--most", type=int, help="rows to add in this call (default: all)")
     parser.add_argument("--again", action="store_true", help="run advisors anew, beside the sweeps that are kept")
     parser.add_argument("--cache", type=Path, default=Path("runs/advice-benchmark"), help="folder of what is kept")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="file of sweeps that were run before")
+    parser.add_argument("--keep", action="store_true", help="write the sweeps of this word to that file")
     parser.add_argument("--no-controls", dest="controls", action="store_false", help="without the controls")
 
 
 def run(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    remember_compiled()
     if args.quick:
         args.tune, args.rounds, args.seeds, args.each = 2, "20", 1, 1
         args.limit = np.inf  # of a sweep that is hardly one, any advice is too dear
         args.families, args.half = args.families or ["linear"], "reported"
     wanted = args.families or families_at_hand(args.half)
     rounds = args.rounds if args.rounds == "auto" else int(args.rounds)
-    swept_by = QUICK if args.quick else SWEPT
+    swept_by, home = QUICK if args.quick else SWEPT, args.cache / f"{args.word}-t{args.tune}-r{args.rounds}"
     rows, added = [], 0
-    for number in range(args.each):
-        for family in wanted:
-            for seed in range(args.seeds):
-                folder = args.cache / f"{args.word}-t{args.tune}-r{args.rounds}" / f"{family}-{number}-{seed}"
-                if not (folder / "row.json").exists() or args.again:
-                    if args.most is not None and added >= args.most:
-                        continue
-                    added += 1
-                    began = time.monotonic()
-                    row = judge_row(
-                        draw(family, args.word, number), folder, swept_by, args.tune, rounds, seed, args.limit
-                    )
-                    row |= {"family": family, "number": number, "seed": seed, "seconds": time.monotonic() - began}
-                    write_json(folder / "row.json", as_plain(row))
-                    say(f"{family} {number}, seed {seed}: {row['advise']['method']}, regret "
-                        f"{row['advise']['regret']:+.2f}, {row['seconds']:.0f} s")  # fmt: skip
-                rows.append(json.loads((folder / "row.json").read_text()))
+    # Those of one shape one after the other: their programs are the same.
+    order = [(seed, family, number) for seed in range(args.seeds) for odd in (0, 1) for family in wanted
+             for number in range(odd, args.each, 2)]  # fmt: skip
+    for seed, family, number in order:
+        folder = home / f"{family}-{number}-{seed}"
+        if not (folder / "row.json").exists() or args.again:
+            if args.most is not None and added >= args.most:
+                continue
+            added += 1
+            began = time.monotonic()
+            drawn = draw(family, args.word, number, seed)
+            kept = read_kept(args.kept, f"{home.name} {family}-{number}-{seed}", drawn.federation)
+            row = judge_row(drawn, folder, swept_by, args.tune, rounds, seed, args.limit, kept)
+            row |= {"family": family, "number": number, "seed": seed, "seconds": time.monotonic() - began}
+            write_json(folder / "row.json", as_plain(row))
+            say(f"{family} {number}, seed {seed}: {row['advise']['method']}, regret "
+                f"{row['advise']['regret']:+.2f}, {row['seconds']:.0f} s")  # fmt: skip
+        rows.append(json.loads((folder / "row.json").read_text()))
+    if args.keep:
+        keep_sweeps(home, args.kept, lambda row: draw(row["family"], args.word, row["number"], row["seed"]).federation)
     controls = run_controls(args.quick) if args.controls else []
     result = summarize(rows, controls)
-    best = best_by_design(args.cache / f"{args.word}-t{args.tune}-r{args.rounds}") if args.half == "reported" else None
+    best = best_by_design(home) if args.half == "reported" else None
     if best is not None and f"always {best}, tuned" in result["baselines"]:
         result["baselines"]["the best of the design half"] = result["baselines"][f"always {best}, tuned"]
     return result
 
 
 def judge_row(
-    drawn: Drawn, folder: Path, methods: tuple[str, ...], tune: int, rounds: Any, seed: int, limit: float
-) -> dict[str, Any]:
+    drawn: Drawn, folder: Path, methods: tuple[str, ...], tune: int, rounds: Any, seed: int, limit: float,
+    kept: dict[str, dict[str, Swept]],
+) -> dict[str, Any]:  # fmt: skip
     """One federation: the sweep (from what is kept), then every advisor."""
     federation, model = drawn.federation, drawn.model
-    methods = methods if model is None else tuple(name for name in methods if name != "local_ridge")
-    known = read_swept(folder / "sweep")
-    keep = lambda swept: write_json(folder / "sweep" / f"{swept.method}.json", as_plain(swept._asdict()))
+    alone = "local_ridge" if model is None else "local"
+    methods = tuple(dict.fromkeys(alone if name == "local_ridge" else name for name in methods))
+    known = kept.get("sweep", {}) | read_swept(folder / "sweep")
+    keep = lambda swept, part="sweep": write_json(folder / part / f"{swept.method}.json", as_plain(swept._asdict()))
+    how: dict[str, Any] = dict(model=model, rounds=rounds, seed=seed)
     if not set(methods) <= set(known):
-        how: dict[str, Any] = dict(model=model, methods=methods, tune=tune, rounds=rounds, seed=seed)
-        known = sweep_methods(federation, known=known, keep=keep, **how)
-    how = dict(model=model, seed=seed, swept=known, rounds=rounds)
-    found = {"advise": judge_advice(federation, advise, limit=limit, name="advise", **how)}
-    defaults = read_swept(folder / "defaults")
-    for name in CONSTANTS if model is None else [name for name in CONSTANTS if name != "local_ridge"]:
-        if name not in methods and methods == QUICK:
-            continue
+        known = sweep_methods(federation, known=known, keep=keep, methods=methods, tune=tune, **how)
+    found = {"advise": judge_advice(federation, advise, limit=limit, name="advise", swept=known, **how).plain()}
+    defaults = kept.get("defaults", {}) | read_swept(folder / "defaults")
+
+    def constant(name: str, method: str, table: dict[str, Any]) -> None:
         if name not in defaults:
-            defaults[name] = train_method(federation, name, {}, model=model, tune=1, rounds=rounds, seed=seed)
-            write_json(folder / "defaults" / f"{name}.json", as_plain(defaults[name]._asdict()))
-        found[f"always {name}"] = told(federation, defaults[name], known, how)
-    rng = np.random.default_rng([seed, federation.train.rows])
-    lucky = known[str(rng.choice(sorted(name for name in known if name != "mixture")))]
-    found["random method, tuned"] = told(federation, lucky, known, how)
+            same = known.get(method)  # what tuning chose may be just that
+            if same is None or not table or same.options != {**same.options, **table}:
+                same = train_method(federation, method, table, tune=1, **how)
+            defaults[name] = same._replace(method=name)
+            keep(defaults[name], "defaults")
+        one = defaults[name]
+        found[f"always {name}" if name == method else name] = {"options": one.options, "points": one.points,
+                                                               "regret": _regret(one, known)}  # fmt: skip
+
+    for name in dict.fromkeys(alone if name == "local_ridge" else name for name in CONSTANTS):
+        if name in methods or methods[-1] == SWEPT[-1]:
+            constant(name, name, {})
+    constant(SEARCHED, *search_at_random(known, found["advise"]["passes"], seed))
     return {"hidden": drawn.hidden, "model": "linear" if model is None else model["name"],
             "clients": federation.clients, "tuned": {name: _regret(one, known) for name, one in known.items()},
-            **{name: one.plain() for name, one in found.items()}}  # fmt: skip
+            **found}  # fmt: skip
 
 
-def told(federation: Federation, made_: Swept, known: dict[str, Swept], how: dict[str, Any]) -> Judged:
-    """An advisor that always says the same, whose result is known: nothing is trained."""
-    with_it = {**known, made_.method: made_}
-    one = judge_advice(federation, lambda *given, **more: SimpleNamespace(method=made_.method, options=made_.options),
-                       **{**how, "swept": with_it}, name=f"always {made_.method}")  # fmt: skip
-    best = min(known.values(), key=lambda each: each.validation)
-    return Judged(**{**one.plain(), "regret": made_.points - best.points, "winner": best.method,
-                     "winner_points": best.points})  # fmt: skip
+def search_at_random(known: dict[str, Swept], passes: float, seed: int) -> tuple[str, dict[str, Any]]:
+    """(method, options) of the best by validation of as many trials, drawn from all, as may cost what is allowed.
+
+    That is what advice has cost, or a hundredth of the sweep if that is more; the first trial is always made.
+    """
+    trials = [(name, *trial, one.passes / (len(one.tried) + 1)) for name, one in known.items() for trial in one.tried]
+    usual = cost_of_sweep(known)[0]
+    rng = np.random.default_rng([seed, round(usual)])
+    left, best = max(passes, usual / 100), None
+    for at in rng.permutation(len(trials)):
+        name, options, validation, cost = trials[at]
+        cost = 0.0 if name == "local_ridge" else cost
+        if best is not None and cost > left:
+            break
+        left -= cost
+        worth = np.inf if validation is None or np.isnan(validation) else validation
+        best = (worth, name, options) if best is None or worth < best[0] else best
+    assert best is not None
+    return best[1], dict(best[2])
 
 
 def _regret(one: Swept, known: dict[str, Swept]) -> float:
-    return one.points - min(known.values(), key=lambda each: each.validation).points
+    """Of one that diverged: as bad as the worst that did not."""
+    worst = max(each.points for each in known.values() if np.isfinite(each.points))
+    return (one.points if np.isfinite(one.points) else worst) - winner_of(known).points
 
 
 def best_by_design(folder: Path) -> str | None:
@@ -136,23 +166,77 @@ def best_by_design(folder: Path) -> str | None:
 
 def read_swept(folder: Path) -> dict[str, Swept]:
     """The methods of a sweep that are kept."""
-    found = [Swept(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
-    return {one.method: one for one in found}
+    return {path.stem: swept_of(json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))}
+
+
+def swept_of(plain: dict[str, Any]) -> Swept:
+    """As it was before it was written: what diverged has no number in JSON."""
+    return Swept(**{key: np.nan if value is None else value for key, value in plain.items()})
+
+
+def read_kept(path: Path, key: str, federation: Federation) -> dict[str, dict[str, Swept]]:
+    """The sweep and the defaults of a row as the file has them, if they are of this very federation."""
+    found = json.loads(path.read_text()).get(key) if path.exists() else None
+    if found is None or found["labels"] != labels_of(federation):
+        return {}
+    every = lambda part: {name: swept_of({"method": name, **one}) for name, one in found[part].items()}
+    return {part: every(part) for part in ("sweep", "defaults")}
+
+
+def keep_sweeps(home: Path, path: Path, again: Callable[[dict], Federation]) -> None:
+    """All sweeps of a folder into one file. Single errors are kept of local models alone: hurt is told against them."""
+    every = json.loads(path.read_text()) if path.exists() else {}
+    for place in sorted(home.glob("*/row.json")):
+        folder, row = place.parent, json.loads(place.read_text())
+        one: dict[str, Any] = {"labels": labels_of(again(row))}
+        for part in ("sweep", "defaults"):
+            if not (parts := read_swept(folder / part)):
+                continue
+            one[part] = {}
+            for name, swept in parts.items():
+                plain = swept._asdict() | {"errors": swept.errors if name in ALONE and part == "sweep" else []}
+                plain.pop("method")
+                one[part][name] = short(plain)
+        if {"sweep", "defaults"} <= set(one):
+            every[f"{home.name} {folder.name}"] = one
+    path.parent.mkdir(exist_ok=True)
+    lines = [f"{json.dumps(key)}: {json.dumps(one, separators=(',', ':'))}" for key, one in sorted(every.items())]
+    path.write_text("{" + ",\n".join(lines) + "}\n")
+
+
+def short(value: Any) -> Any:
+    """The same in fewer digits: errors of 0 and 100 as whole numbers, others in six digits."""
+    if isinstance(value, dict):
+        return {key: short(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [short(each) for each in value]
+    if not isinstance(value, float) or not np.isfinite(value):
+        return value
+    return int(value) if value == int(value) else float(f"{value:.6g}")
+
+
+def labels_of(federation: Federation) -> int:
+    """What tells one drawn federation from another: its sizes and its labels."""
+    parts = (federation.train, federation.validation, federation.test)
+    told = [*(np.asarray(part.sizes, np.int64) for part in parts)]
+    told += [np.round(np.asarray(part.y, np.float64), 2).astype(np.float32) + 0.0 for part in parts]
+    return zlib.crc32(b"".join(each.tobytes() for each in told))
 
 
 def summarize(rows: list[dict[str, Any]], controls: list[dict[str, Any]]) -> dict[str, Any]:
     """The numbers of all rows, of advice and of every other advisor."""
-    judged = lambda name: [Judged(**row[name]) for row in rows if name in row]
-    names = dict.fromkeys(key for row in rows for key in row if key.startswith(("always", "random")))
     numbers = ("mean_regret", "median_regret", "p90_regret", "max_regret")
-    baselines = {name: {key: summarize_judged(judged(name))[key] for key in numbers} for name in names}
-    tuned = {}
-    for name in dict.fromkeys(key for row in rows for key in row["tuned"]):
-        regrets = np.array([row["tuned"][name] for row in rows if name in row["tuned"]])
-        found = regrets.mean(), np.median(regrets), np.quantile(regrets, 0.9), regrets.max()
-        tuned[name] = dict(zip(numbers, map(float, found), strict=True))
-    baselines |= {f"always {name}, tuned": numbers for name, numbers in tuned.items()}
-    overall = summarize_judged(judged("advise")) if rows else {}
+
+    def told(regrets: list[float]) -> dict[str, float]:
+        found = np.mean(regrets), np.median(regrets), np.quantile(regrets, 0.9), np.max(regrets)
+        return dict(zip(numbers, map(float, found), strict=True))
+
+    names = dict.fromkeys(key for row in rows for key in row if key.startswith(("always", "random")))
+    baselines = {name: told([row[name]["regret"] for row in rows if name in row]) for name in names}
+    tuned = dict.fromkeys(key for row in rows for key in row["tuned"])
+    baselines |= {f"always {name}, tuned": told([row["tuned"][name] for row in rows if name in row["tuned"]])
+                  for name in tuned}  # fmt: skip
+    overall = summarize_judged([Judged(**row["advise"]) for row in rows]) if rows else {}
     federations = [{"system": "apiece", "federation": f"{row['family']} {row['number']}"}
                    | {key: row[key] for key in ("model", "seed", "clients", "hidden")}
                    | {key: row["advise"][key] for key in TOLD} for row in rows]  # fmt: skip
@@ -203,7 +287,7 @@ def run_controls(quick: bool) -> list[dict[str, Any]]:
 
 
 COLUMNS = [
-    ("federation", "federation", str), ("model", "model", str), ("advised", "method", str),
+    ("federation", "federation", str), ("seed", "seed", str), ("model", "model", str), ("advised", "method", str),
     ("winner", "winner", str), ("advised %", "points", "{:.1f}".format),
     ("winner %", "winner_points", "{:.1f}".format), ("regret", "regret", "{:+.2f}".format),
     ("cost", "cost_ratio", "{:.1%}".format), ("of shared", "cost_ratio_shared", "{:.1%}".format),

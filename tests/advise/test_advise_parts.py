@@ -1,5 +1,7 @@
 """The parts of an advice against plain NumPy programs: folds, pooled fits, the path, EM, kappa, the grid, intervals."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -10,11 +12,22 @@ from apiece.advise.choose import choose, pick_candidates
 from apiece.advise.folds import ask_by_size, settings_of, size_buckets
 from apiece.advise.foresee import foresee
 from apiece.advise.keep import Kept
+from apiece.advise.pilot import (
+    DECAYS,
+    RIDGE,
+    choose_decay,
+    cluster_means,
+    fit_shared,
+    keep_candidates,
+    run_pilot,
+    score_by_size,
+    tell_all,
+)
 from apiece.advise.pilot import Asked as Clients
-from apiece.advise.pilot import cluster_means, fit_shared, keep_candidates, run_pilot, score_by_size, tell_all
-from apiece.advise.recipe import best_pull
+from apiece.advise.recipe import best_pull, make_recipe
 from apiece.advise.weigh import KAPPAS, WIDTH, HeldOut, Inquiry, Told, tell_sums
 from apiece.client.linear import deal_folds
+from apiece.data import from_rows
 from apiece.data.sources.synthetic import linear as linear_federation
 from apiece.experiment import build as setup
 from apiece.experiment.spec_tables import ModelSpec, TrainSpec
@@ -48,7 +61,8 @@ def flat(model):
 def test_shared_models_of_all_settings_are_least_squares_without_the_held_out_rows(clients):
     federation, place, asked, of = clients
     settings = settings_of(2)
-    found = fit_shared(asked, of, place.model.init(jax.random.key(0)), settings, 1.0, SEED)
+    start = jax.tree.map(lambda leaf: np.zeros((len(settings), *leaf.shape)), place.model.init(jax.random.key(0)))
+    found = fit_shared(asked, of, start, settings, 1e-4, SEED)
     for at, setting in enumerate(settings):
         keep = np.concatenate([~np.isin(folds_of(i, 18), setting) for i in range(6)])
         x, y = with_ones(np.asarray(federation.train.x))[keep], np.asarray(federation.train.y)[keep]
@@ -269,3 +283,35 @@ def test_the_pull_lies_where_a_parabola_through_three_points_is_least(clients):
     scores = np.array([bowl.get(name, 9.0) for name in pilot.names])
     found = best_pull(choice._replace(path=1, scores=scores), pilot)
     assert np.log10(found) == pytest.approx(grid[1] - 0.2, abs=1e-9)
+
+
+def test_a_shared_model_gets_a_ridge_where_its_parameters_would_learn_the_rows_by_heart():
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(6), 8)
+    found = {}
+    for name, y in (("noise", rng.normal(size=48)), ("signal", None)):
+        x = rng.normal(size=(48, 12))
+        federation = from_rows(x.astype(np.float32), x[:, 0] if y is None else y, owner, split=np.zeros(48, int))
+        place = setup.arena(federation, setup.model_of(ModelSpec(), federation))
+        engine = setup.engine_of(place, "fed_avg", {}, TrainSpec())[0]
+        of = q.Linear(place.objective.loss, place.model.apply, 0)
+        asked = Clients(engine, np.asarray(engine.sizes))
+        init = place.model.init(jax.random.key(0))
+        models, found[name] = choose_decay(asked, of, init, settings_of(4), 1.0, SEED)
+        assert models["w"].shape[0] == len(settings_of(4))
+    assert found["noise"] == max(DECAYS) and found["signal"] == RIDGE
+
+
+def test_rtfa_is_advised_only_where_its_steps_come_to_rest_and_the_shared_model_needs_no_ridge():
+    p = scored([0.6, 0.6, 0.7, 0.8, 0.5, 0.6])
+    choice = chosen_of(p)
+    pilot = SimpleNamespace(pulls=np.array([1.0, 0.1]), usual=10.0, names=NAMES, ridges=np.ones(1), members=None,
+                            decay=0.0)  # fmt: skip
+    assert choice.named == "path"
+    assert make_recipe(choice, pilot, 1.0).method == "rtfa"
+    short = make_recipe(choice, pilot, 0.01)
+    assert short.method == "stack" and short.options["on_path"] == 1 and "decay" not in short.options
+    pilot.decay = 0.02
+    assert make_recipe(choice, pilot, 1.0).options["decay"] == 0.02
+    shared = make_recipe(choice._replace(named="shared"), pilot, 1.0)
+    assert shared.method == "stack" and shared.options["on_shared"] == 1

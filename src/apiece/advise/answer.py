@@ -34,7 +34,9 @@ from apiece.methods.local_ridge import check_linear
 Watch = Callable[[str, int, int], None]
 SUPPORTED = 0.5  # a client's own share of its posterior, above which it is told apart from everybody
 DEAR = 2_000_000  # numbers (rows, features, classes) whose candidates are not solved at every look
-PASSES = {"mid": 900, "lean": 550, "bare": 300}  # roughly: two folds; one; one without groups
+FEW_ROWS = 20_000  # up to which all four folds are held out: it is cheap, and a choice by few rows needs every one
+LEVELS = {"whole": 4, "mid": 2, "lean": 1, "bare": 1}  # folds
+PASSES = {"whole": 1900, "mid": 900, "lean": 550, "bare": 300}  # roughly; the last without groups
 
 
 def advise(
@@ -44,7 +46,7 @@ def advise(
     metric: str | None = None,
     budget: str | int | None = None,
     seed: int = 0,
-    folds: int = 2,
+    folds: int | None = None,
     out: str | Path | None = None,
     watch: Watch = lambda what, done, total: None,
     engine: str = "vectorized",
@@ -57,7 +59,8 @@ def advise(
     Args:
         federation: a Federation, a source by name, or a path. model: as for `fit`; a network must tell its features.
         metric: what the spec ranks by. budget: "60s", or a number of gradients (one client's, over all its rows).
-        seed: of the folds, and of the spec. folds: 1 or 2 of four folds are held out, one after the other.
+        seed: of the folds, and of the spec. folds: 1, 2 or 4 of four folds are held out, one after the other;
+            default: 4, or 2 of more than FEW_ROWS training rows.
         out: a folder for advice.json, spec.toml, and what an interrupted advice has found so far, which goes on.
         watch: called with (what, done, total). engine: "vectorized" or "remote".
         data: the [data] table that a spec needs to find the federation again, if it is given as one.
@@ -81,11 +84,12 @@ def advise(
 
 
 def _advise(
-    given: Any, model: Any, metric: str | None, budget: Any, seed: int, folds: int, folder: Path | None, watch: Watch,
+    given: Any, model: Any, metric: str | None, budget: Any, seed: int, folds: int | None, folder: Path | None,
+    watch: Watch,
     engine: str, data: dict[str, Any] | None,
 ) -> Advice:  # fmt: skip
-    if folds not in (1, 2):
-        raise UserError(f"folds = {folds}: one or two of four folds are held out")
+    if folds not in (None, 1, 2, 4):
+        raise UserError(f"folds = {folds}: one, two or all of four folds are held out, one after the other")
     federation, table = _federation(given, data, folder)
     values = (
         {"model": {"name": "auto" if model is None else model}} if not isinstance(model, dict) else {"model": model}
@@ -103,8 +107,9 @@ def _advise(
     private = None
     if is_linear(place):
         of = q.Linear(place.objective.loss, place.model.apply, classes)
-        level = _level(budget, federation, folds)
-        folds, groups = (folds if level == "mid" else 1), level != "bare"
+        wanted = folds or (4 if federation.train.rows <= FEW_ROWS else 2)
+        level = _level(budget, federation, wanted)
+        folds, groups = LEVELS[level], level != "bare"
         kept = Kept(home, _made_of(place, seed, folds, groups, engine))
         pilot = run_pilot(place, runs, of, init, folds=folds, seed=seed, groups=groups, kept=kept, tell=tell)
         tell("weighing", 0.92)
@@ -188,17 +193,20 @@ def is_linear(place: setup.Arena) -> bool:
 def _level(budget: Any, federation: Federation, folds: int) -> str:
     """How thorough the pilot is: what the budget allows."""
     if budget is None:
-        return "mid" if folds == 2 else "lean"
+        return next(level for level, count in LEVELS.items() if count == folds)
     text = str(budget).strip()
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*s", text):
         # Multiplications of a pass, forward and back, at about a tenth of what a core does; programs come on top.
         rows, width = federation.train.rows, int(np.prod(federation.train.x.shape[1:])) + 1
         each = 6 * rows * width * max(len(federation.classes), 1) / 2e9 + 2e-5 * federation.clients
-        fits = [name for name, passes in PASSES.items() if 8 + passes * each <= float(match[1])]
+        fits = [
+            name for name, passes in PASSES.items() if LEVELS[name] <= folds and 8 + passes * each <= float(match[1])
+        ]
         return fits[0] if fits else "bare"
     if not re.fullmatch(r"\d+", text):
         raise UserError(f"budget = '{budget}': seconds, as in 60s, or a number of gradients")
-    fits = [name for name, passes in PASSES.items() if passes * federation.clients <= int(text)]
+    able = [name for name in PASSES if LEVELS[name] <= folds]
+    fits = [name for name in able if PASSES[name] * federation.clients <= int(text)]
     if not fits:
         raise UserError(f"a budget of {text} gradients is too small: the leanest pilot takes about "
                         f"{PASSES['bare'] * federation.clients} on {federation.clients} clients")  # fmt: skip

@@ -13,6 +13,10 @@ from apiece.advise.stacking import client_means, paired
 from apiece.advise.weigh import HeldOut, Told
 from apiece.evaluate.empirical_bayes import fit_normal, posterior
 
+# Standard errors by which a stack must beat the best single candidate, and by which personal models must beat the
+# shared one where nothing else tells clients apart: a weak pull to one's own that is not needed costs little.
+SURE_OF_STACK, SURE_OF_OWN = 0.25, 0.5
+WORTH_STACK = 0.001  # of loss: what a mixture must gain at all, to be worth its predictions
 WORTH_GROUPS = 0.1  # a weight of group models in a stack, below which they are left out
 
 
@@ -113,10 +117,10 @@ def choose(
         gain, noise = gains(kinds.index("local"), kinds.index("path"))
         single = "path" if gain < noise else single
     better, doubt = gains(stacking.mixture_of(kappa), kinds.index(single))
-    named = "stack" if better > doubt else single
+    named = "stack" if better > max(SURE_OF_STACK * doubt, WORTH_STACK) else single
     if share and named not in ("shared", "groups"):
-        gain, noise = gains(kinds.index("path"), 0)
-        named = "shared" if gain < 1.645 * noise else named
+        ahead = lambda one: (found := gains(one, 0))[0] > SURE_OF_OWN * found[1]
+        named = named if ahead(kinds.index("path")) or ahead(stacking.mixture_of(kappa)) else "shared"
     guarded = single not in ("local", "groups") and reference is None
     alone = better_alone(told, kinds, single) if guarded else np.zeros(0, int)
     return Choice(*picked, single, named, weights, kappa, better, doubt, alone)

@@ -24,10 +24,11 @@ EVERYTHING: Setting = ()
 def settings_of(folds: int) -> tuple[Setting, ...]:
     """All rows; without one fold, for each of so many; and without two, to see how much a smaller part costs.
 
-    >>> settings_of(2)
-    ((), (0,), (1,), (0, 1))
+    >>> settings_of(2), settings_of(4)[5:]
+    (((), (0,), (1,), (0, 1)), ((0, 1), (2, 3)))
     """
-    return EVERYTHING, *((fold,) for fold in range(folds)), (0, 1)
+    halves = ((0, 1), (2, 3)) if folds == FOLDS else ((0, 1),)
+    return EVERYTHING, *((fold,) for fold in range(folds)), *halves
 
 
 def rows_dealt(data: Data, key: Tree, seed: Tree, most: int) -> tuple[Batch, jax.Array]:

@@ -27,7 +27,12 @@ from apiece.protocol import Data, Message, Params, Tree
 
 SHARED_EVALUATIONS = 60
 GROUP_EVALUATIONS = (10, 12)  # before, and after clients have chosen again
-RIDGE = 1e-4  # on a shared model, in units of the features' scale: what separates classes perfectly stays finite
+# On a shared model, in units of the features' scale: the least, with which what separates classes stays finite; and
+# those that are tried, where a model has many parameters for all rows there are.
+RIDGE = 1e-4
+DECAYS = (0.1, 0.03, 0.01, 0.003, 0.001, RIDGE)
+LOST = 1.05  # of the best loss: where weaker ones are no longer tried
+MANY_ROWS = 20  # for each parameter: no more than the least is needed
 LOOKED_AT = 400  # clients whose models are looked at to find groups; all others choose among the groups themselves
 FEWEST_FOR_GROUPS = 8
 DIRECTIONS = 6  # principal ones, in which groups are looked for
@@ -71,6 +76,7 @@ class Pilot(NamedTuple):
     spectra: tuple[np.ndarray, np.ndarray]  # (of whom, eigenvalues)
     extended: bool
     work: Work
+    decay: float = 0.0  # the ridge of shared models, if they need one
 
 
 Tell = Callable[[str, float], None]
@@ -92,7 +98,8 @@ def run_pilot(
     grouped = groups and len(sizes) >= FEWEST_FOR_GROUPS
 
     tell("fitting shared models", 0.05)
-    every = kept.tree("shared", lambda: fit_shared(seen, of, init, settings, scale, seed))
+    every, decay = kept.tree("shared", lambda: choose_decay(seen, of, init, settings, scale, seed))
+    decay = float(decay)
     shared, out = tree.take(every, 0), jax.tree.map(lambda leaf: leaf[1:], every)
     tell("measuring how clients differ", 0.3)
     moments = q.Moments(*kept.tree("moments", lambda: seen.ask(lambda most: q.moments_question(of, most), shared, 1)))
@@ -105,7 +112,7 @@ def run_pilot(
     if grouped:
         tell("looking for groups", 0.35)
         middle = float(pulls[1]) * usual
-        make = lambda: fit_groups(seen, of, out, settings[1:], middle, scale, seed, tell)
+        make = lambda: fit_groups(seen, of, out, settings[1:], middle, decay, seed, tell)
         group_models = kept.tree("groups", make)
         first = tree.take(group_models, 0)
         members = kept.tree("members", lambda: seen.ask(lambda most: q.members_question(of, most), first, 3))
@@ -125,7 +132,7 @@ def run_pilot(
     work = kept.tree("work", lambda: np.array([seen.passes, seen.exchanges, time.perf_counter() - began, seen.pace]))
     spent = Work(float(work[0]), int(work[1]), *map(float, work[2:]))
     return Pilot(settings[1:], sizes, usual, scale, shared, moments, curved, rows, names, pulls, ridges, first, held,
-                 members, spectra, extended, spent)  # fmt: skip
+                 members, spectra, extended, spent, decay if decay > RIDGE * scale else 0.0)  # fmt: skip
 
 
 class Asked:
@@ -149,11 +156,37 @@ def share_kept(settings: tuple[Setting, ...]) -> float:
     return sum(1 - len(setting) / 4 for setting in settings)
 
 
-def fit_shared(
+def choose_decay(
     seen: Asked, of: q.Linear, init: Params, settings: tuple[Setting, ...], scale: float, seed: int
+) -> tuple[Params, np.ndarray]:
+    """(shared models, the ridge that they have): of several, from strong to weak, the best on what is held out.
+
+    With about as many parameters as rows a shared model learns its rows by heart, and whatever trains less looks like
+    personalization.
+    """
+    start = jax.tree.map(lambda leaf: np.stack([np.zeros_like(leaf)] * len(settings)), init)
+    parameters = sum(np.size(leaf) for leaf in jax.tree.leaves(init))
+    few = int(seen.sizes.sum()) < MANY_ROWS * parameters
+    once = tuple(each for each in settings if len(each) == 1)
+    best, least, found = RIDGE, np.inf, start
+    for decay in DECAYS if few else (RIDGE,):
+        start = fit_shared(seen, of, start, settings, decay * scale, seed)
+        if not few:
+            return start, np.array(decay * scale)
+        models = jax.tree.map(lambda leaf: leaf[1 : 1 + len(once)], start)
+        total, count = seen.ask(lambda most: q.unseen_question(of, once, most), (models, np.int32(seed)), 1 / 3)
+        score = float(np.mean((total / np.maximum(count, 1))[count > 0]))
+        if score < least:
+            best, least, found = decay, score, start
+        elif score > LOST * least:
+            break
+    return found, np.array(best * scale)
+
+
+def fit_shared(
+    seen: Asked, of: q.Linear, start: Params, settings: tuple[Setting, ...], ridge: float, seed: int
 ) -> Params:
     """One shared model for each setting, stacked, on all rows that it does not hold out; all by the same exchanges."""
-    start = jax.tree.map(lambda leaf: np.stack([np.zeros_like(leaf)] * len(settings)), init)
     cost = share_kept(settings)
 
     def ask(models: Params) -> tuple[float, Params]:
@@ -164,11 +197,11 @@ def fit_shared(
         each = lambda leaf: leaf / count.reshape(-1, *[1] * (leaf.ndim - 1))
         return float((total / count).sum()), jax.tree.map(each, slopes)
 
-    return minimize_pooled(ask, start, RIDGE * scale, SHARED_EVALUATIONS)[0]
+    return minimize_pooled(ask, start, ridge, SHARED_EVALUATIONS)[0]
 
 
 def fit_groups(
-    seen: Asked, of: q.Linear, shared: Params, settings: tuple[Setting, ...], pull: float, scale: float, seed: int,
+    seen: Asked, of: q.Linear, shared: Params, settings: tuple[Setting, ...], pull: float, ridge: float, seed: int,
     tell: Tell,
 ) -> Params:  # fmt: skip
     """[settings, 2 + 3 + 4 models]: models of two, three and four groups, for each setting.
@@ -188,7 +221,7 @@ def fit_groups(
     models = jax.tree.map(lambda leaf, away: leaf[:, None] + away, shared, _as_models(means, moved))
     cost = cost * (sum(q.KINDS) / 3 + len(q.KINDS))
     for turn, evaluations in enumerate(GROUP_EVALUATIONS):
-        models = _fit_from(seen, of, settings, models, cost, RIDGE * scale, evaluations, seed)
+        models = _fit_from(seen, of, settings, models, cost, ridge, evaluations, seed)
         tell("looking for groups", 0.45 + 0.1 * turn)
     return models
 
@@ -247,7 +280,7 @@ def keep_candidates(
     given = (shared, np.float32(pulls), np.float32(ridges), groups if grouped else shared, np.int32(seed))
     score = score_by_size(lambda most: q.score_question(of, settings, most, grouped).answer, seen.sizes)
     rows, remote = (place.x, place.y, place.offsets), isinstance(seen.engine, Remote)
-    return HeldOut(rows, place.population, remote, score, given, of.classes, len(settings) - 1)
+    return HeldOut(rows, place.population, remote, score, given, of.classes, sum(len(each) == 1 for each in settings))
 
 
 def tell_all(seen: Asked, held: HeldOut, settings: tuple[Setting, ...], pulls: np.ndarray, ridges: np.ndarray) -> Told:

@@ -60,6 +60,20 @@ def slope_question(of: Linear, settings: tuple[Setting, ...], most: int) -> Ques
     return Question(answer)
 
 
+@lru_cache(maxsize=64)
+def unseen_question(of: Linear, settings: tuple[Setting, ...], most: int) -> Question:
+    """(loss summed, rows) of one model for each setting, over the rows that it holds out: a row a client."""
+
+    def answer(message: Message, data: Data, key: Tree) -> tuple:
+        models, seed = message
+        batch, fold = rows_dealt(data, key, seed, most)
+        weight = jnp.where(held_out(fold, settings), batch.weight, 0)
+        losses = jax.vmap(lambda params, w: weighted(of.loss, params, batch, w))(models, weight)
+        return losses.sum(), weight.sum()
+
+    return Question(answer, stacked=True)
+
+
 class Moments(NamedTuple):
     """What a client says of its gradient at the shared model, and of its rows; all but `curved` are numbers."""
 

@@ -13,6 +13,7 @@ from apiece.experiment.steps import measure_bound
 ROUNDS = 100
 BATCH = 32
 TUNE_EPOCHS = 40  # of rtfa: about as far as the pilot's accelerated steps
+RESTED = 3.0  # time constants of the slowest direction, after which 5 % of the way are left
 SHORTER = 3.0  # steps are a third of the longest that the rows' curvature allows
 
 
@@ -28,10 +29,12 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     """The method and its options; `step`: how long steps may be."""
     pull = rounded(best_pull(choice, pilot) * pilot.usual)
     train: dict[str, Any] = {"lr": step}
-    if choice.named == "shared":
+    decay = rounded(pilot.decay) if pilot.decay else 0.0
+    if choice.named == "shared" and not decay:
         return Recipe("fed_avg", train, ROUNDS)
-    if choice.named in ("path", "nearer"):
-        here = pull if choice.named == "path" else rounded(float(pilot.pulls[choice.nearer or 0]) * pilot.usual)
+    here = pull if choice.named != "nearer" else rounded(float(pilot.pulls[choice.nearer or 0]) * pilot.usual)
+    # RTFA takes steps, and a weak pull needs many: it is advised where these come to rest.
+    if choice.named in ("path", "nearer") and not decay and step * TUNE_EPOCHS * here / pilot.usual > RESTED:
         tune = {"tune_epochs": TUNE_EPOCHS, "tune_lr": step}
         return Recipe("rtfa", {"lam": here, "by_size": True, **tune, **train}, ROUNDS)
     ridge = rounded(float(pilot.ridges[choice.ridge]))
@@ -46,6 +49,8 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     if grouped:
         assert choice.groups is not None and pilot.members is not None
         options["members"] = pilot.members[:, choice.groups - 2].tolist()
+    if decay:
+        options["decay"] = decay
     options["trust"] = 0.0 if choice.named != "stack" or not np.isfinite(choice.kappa) else rounded(1 / choice.kappa)
     return Recipe("stack", options | train, ROUNDS)
 

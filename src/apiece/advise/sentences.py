@@ -9,6 +9,7 @@ from apiece.advise.pilot import Pilot
 
 STRONG, MILD = 0.66, 0.33  # shares of a model that own data decide
 NO_MORE = 5  # clients that a sentence names
+FOLDS_TOLD = {1: "One fold", 2: "Two folds", 4: "Four folds"}
 
 
 def answer(
@@ -113,7 +114,7 @@ def doubts(choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, fold
     width = (seen.gains["shared"].high - seen.gains["shared"].low) / 2
     if choice.named == "shared":
         width = (seen.gains["path"].high - seen.gains["path"].low) / 2
-    said.append(f"{'Two folds' if folds > 1 else 'One fold'} of {low:.0f} to {high:.0f} held-out examples a client: "
+    said.append(f"{FOLDS_TOLD[folds]} of {low:.0f} to {high:.0f} held-out examples a client: "
                 f"differences under {width:.1f} points cannot be seen.")  # fmt: skip
     if pilot.extended:
         said.append("The best point lay at the end of the path: the grid was extended.")

@@ -37,7 +37,9 @@ def advise(
     budget: Annotated[
         str | None, typer.Option(help="Seconds that it may take, as in 60s, or a number of gradients.")
     ] = None,
-    folds: Annotated[int, typer.Option(help="Folds of four that are held out: 1 or 2.")] = 2,
+    folds: Annotated[
+        int | None, typer.Option(help="Folds of four that are held out: 1, 2 or 4; default: 4, or 2 of many rows.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the folds, and of the run that follows.")] = 0,
     explain: Annotated[bool, typer.Option("--explain", help="Also what each number means.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="The answer in three sentences, and no more.")] = False,

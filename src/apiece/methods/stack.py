@@ -41,6 +41,7 @@ def stack(
     on_local: NotNegative = 1.0,
     on_groups: NotNegative = 1.0,
     trust: NotNegative = 0.03,
+    decay: NotNegative = 0.0,
     apart: Positive = 0.1,
     steps: int = 20,
     epochs: Passes | None = None,
@@ -72,6 +73,7 @@ def stack(
         divided by the client's examples. ridge: of the local model. groups: how many; 1: none. members: the group of
         each client in the first rounds, for a start that is known to be good. on_shared, on_path, on_nearer, on_local,
         on_groups: pooled weights. trust: what a held-out example counts against them; 0: they are everybody's.
+        decay: a ridge on x and the x_k, in their training.
         apart: how far from one another group models start. steps, epochs, lr, batch, server_lr: FedAvg's.
 
     >>> from apiece.models import objective, softmax
@@ -83,7 +85,9 @@ def stack(
     >>> round(float(mixture.pi.sum()), 5), len(mixture.pi)
     (1.0, 4)
     """
-    base = fed_avg(loss, steps=steps, epochs=epochs, lr=lr, batch=batch)
+    square = lambda params: sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(params))
+    regular: Loss = lambda params, batch, key: loss(params, batch, key) + decay / 2 * square(params)
+    base = fed_avg(regular, steps=steps, epochs=epochs, lr=lr, batch=batch)
     guide = None if members is None else jnp.asarray(members, jnp.int32)
     kinds = [on_shared, on_path, on_nearer, on_local, *([on_groups] if groups > 1 else [])]
 

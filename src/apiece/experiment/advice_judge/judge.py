@@ -101,12 +101,13 @@ def judge_advice(
             advice, note = None, str(error)
     seconds = time.monotonic() - began
     if advice is None:
-        made = max(found.values(), key=lambda one: one.points)  # who has no answer gets the worst
+        # Who has no answer gets the worst.
+        made = max(found.values(), key=lambda one: np.nan_to_num(one.points, nan=-np.inf))
         told = None
     else:
         made = _trained(federation, advice, found, how)
         told = _predicted(advice)
-    best, oracle = winner_of(found), min(found.values(), key=lambda one: one.points)
+    best, oracle = winner_of(found), min(found.values(), key=lambda one: np.nan_to_num(one.points, nan=np.inf))
     alone = found.get("local_ridge") or found.get("local") or made
     ends = np.asarray(federation.test.offsets)
     harm = hurt(np.asarray([made.errors]) / 100, np.asarray([alone.errors]) / 100, offsets=ends)

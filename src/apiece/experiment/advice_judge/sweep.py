@@ -1,7 +1,7 @@
 """The sweep that an advice is judged against: every method tuned and trained until validation rests, and a mixture."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from apiece.experiment.compare import run_spec
 from apiece.experiment.opened import open as open_run
 from apiece.experiment.spec import make_spec
 
-SWEPT = ("local", "local_ridge", "fed_avg", "ftfa", "rtfa", "ditto", "fed_clup", "apfl", "ifca", "all_for_all")
+SWEPT = ("local_ridge", "fed_avg", "ftfa", "rtfa", "ditto", "fed_clup", "apfl", "ifca", "all_for_all")
 GRIDS: dict[str, dict[str, Any]] = {
     "apfl": {"mix": {"range": [0.1, 0.9]}, "lr": {"range": [0.03, 3.0]}},
     "ifca": {"groups": {"grid": [2, 3, 4]}, "lr": {"range": [0.03, 3.0]}},
@@ -26,7 +26,8 @@ SHARED_START = ("ftfa", "rtfa")  # begin with FedAvg's model: a sweep that share
 class Swept(NamedTuple):
     """What became of one method: its setting, validation (log loss or squared error, clients alike), test, and passes.
 
-    `errors` are the test errors of all examples, client by client, in points.
+    `errors` are the test errors of all examples, client by client, in points. `tried`: (options, validation) of the
+    trials, as they stood when tuning chose.
     """
 
     method: str
@@ -35,6 +36,7 @@ class Swept(NamedTuple):
     points: float
     passes: float
     errors: list[float]
+    tried: Sequence[Any] = ()
 
 
 def train_method(
@@ -69,8 +71,9 @@ def train_method(
     loss, offsets = outcome.scores("validation", "loss" if federation.classes else "error")
     errors, ends = outcome.scores("test", "error")
     mean = lambda values, offsets: float(np.nanmean(per_client(values, offsets)[np.diff(offsets) > 0]))
+    tried = [[each.options, each.validation_loss] for each in told.tuning]
     return Swept(name, options, mean(loss, offsets), scale * mean(errors, ends), meter.passes,
-                 np.round(scale * np.asarray(errors, np.float64), 3).tolist())  # fmt: skip
+                 np.round(scale * np.asarray(errors, np.float64), 3).tolist(), tried)  # fmt: skip
 
 
 def sweep_methods(
