@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from apiece.experiment.conclude import recommended
 from apiece.experiment.record import MethodRecord
-from apiece.report.convergence import ends_as_planned
+from apiece.report.convergence import chosen_at_edges, ends_as_planned
 from apiece.report.findings import beaten_by_constants, counted_points, score_text
 from apiece.report.numbers import counted, known, listed, number, percent, plus_minus, size, span
 from apiece.report.story import Story
@@ -191,6 +191,13 @@ def _steps(story: Story, chosen: str, run: str) -> list[Step]:
         anew = f"apiece compare --spec {run}/spec.toml --rounds {twice} --out {run}-longer"
         command = anew if ends_as_planned(train) else f"apiece resume {run} --rounds {twice}"
         steps.append(Step(f"{_some(moving)} still {'improves' if len(moving) == 1 else 'improve'}: go on.", command))
+    if at := chosen_at_edges({name: method.convergence for name, method in story.methods.items()}):
+        # The chosen method's first: the others' edges matter as far as they might have been chosen instead.
+        at.sort(key=lambda one: one.method != chosen)
+        beyond = " ".join(f"-s {shlex.quote(f'{one.option}={one.beyond}')}" for one in at)
+        command = f"apiece compare --spec {run}/spec.toml {beyond} --out {run}-wider"
+        why = f"Tuning stopped at the edge of what it tried: {_some([one.words for one in at])}. Look beyond it."
+        steps.append(Step(why, command))
     if story.seeds < 3:
         command = f"apiece compare --spec {run}/spec.toml --seeds 3 --out {run}-seeds"
         steps.append(Step("Three seeds, to tell methods apart.", command))
