@@ -86,7 +86,8 @@ def _method(story: Story, name: str) -> dict[str, Any]:
     harm = story.methods[name].harm
     named = [] if harm is None else [shortened(client, 60) for client in harm.named]
     return {"name": shortened(name, 60), "style": style, "colour": colour, "dash": [int(part) for part in dash.split()],
-            "mark": mark(style)[0], "hollow": mark(style)[1], "hurt": named, "so_far": bool(harm and harm.so_far)}  # fmt: skip
+            "mark": mark(style)[0], "hollow": mark(style)[1], "hurt": named,
+            "so_far": bool(harm and harm.so_far)}  # fmt: skip
 
 
 def describe_metric(story: Story, key: str) -> Metric:

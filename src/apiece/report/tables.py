@@ -46,7 +46,7 @@ STATISTICS = {
 
 
 def results(story: Story) -> ReportTable:
-    """Test results, best first; strong is the weighted mean of the best and of whatever the seeds do not tell apart from it."""
+    """Test results, best first; strong is what the seeds do not tell apart from the best."""
     order, metric, unit = story.order, story.metric, f", {story.metric.unit}" if story.metric.unit else ""
     heads = [("method", ""), *((name + unit, why) for name, why in STATISTICS.values())]
     new = any(story.score(name, "new_clients") for name in order)
