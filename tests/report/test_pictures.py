@@ -204,6 +204,25 @@ def test_a_value_at_the_edge_of_what_was_tried_is_something_to_do_next(tmp_path)
     assert chosen not in ("ditto", "fed_avg") or settings[0].startswith(chosen)
 
 
+@pytest.mark.parametrize(
+    ("looks", "rounds", "command"),
+    [(2, 30, "--evaluate-every 1 --out"), (2, 10, "--rounds 20"), (6, 30, "--rounds 60")],
+)
+def test_where_nobody_knows_whether_it_rests_there_is_a_way_to_find_out(looks, rounds, command, tmp_path):
+    fake_run(tmp_path, clients=40)
+    path = tmp_path / "record.json"
+    values = json.loads(path.read_text())
+    values["spec"]["train"]["rounds"] = rounds
+    still = {"mean": 0.0, "low": 0.0, "high": 0.0, "half_width": 0.0}
+    for method in values["methods"].values():
+        method["convergence"] = {"state": "unknown", "by_seed": {}, "rounds": rounds, "looks": looks, "loss": 2.0,
+                                 "gain": 0.0, "edges": [], "change": still}  # fmt: skip
+    path.write_text(json.dumps(values))
+    found = answer(read_story(tmp_path))
+    assert any(command in step.command for step in found.steps)
+    assert ("2 looks" in dict(found.facts)["Converged"]) == (looks == 2)
+
+
 def test_whom_a_client_learns_from_is_on_its_card(tmp_path):
     fake_run(tmp_path, clients=4)
     path = tmp_path / "record.json"
