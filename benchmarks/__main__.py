@@ -20,6 +20,7 @@ from . import (
     jobs,
     memory,
     methods,
+    pages,
     population,
     privacy,
     scale,
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for module in (speed, deep, methods, scale, population, server, memory, jobs, steps, answers, advice, self_fl,
-                   privacy, faults, soak):  # fmt: skip
+                   privacy, faults, soak, pages):  # fmt: skip
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         often = getattr(module, "REPEATS", 5)

@@ -3,6 +3,7 @@
 What a run left is kept as a small JSON file; the pages are written from these, and say by which commands.
 """
 
+import argparse
 import io
 import json
 import shlex
@@ -60,42 +61,58 @@ def commands(name: str) -> tuple[list[str], list[str]]:
     return advise, [*compare, "--out", f"runs/{name}"]
 
 
-def run(name: str) -> dict[str, Any]:
-    """Be advised and compare, in a folder that is thrown away; what the page tells, and the picture of gains."""
+def run(name: str, kept_in: Path | None = None) -> dict[str, Any]:
+    """Be advised and compare; what the page tells, and the picture of gains.
+
+    In a folder that is thrown away, or in `kept_in`: what is finished there is read and not run again.
+    """
+    if kept_in is not None:
+        return _run_in(name, kept_in)
+    with tempfile.TemporaryDirectory() as place:
+        return _run_in(name, Path(place))
+
+
+def _run_in(name: str, place: Path) -> dict[str, Any]:
     from apiece.report import terminal, write_picture
     from apiece.report.answer import answer
     from apiece.report.story import read_story
 
-    with tempfile.TemporaryDirectory() as place:
-        advised, compared = (_said(command, Path(place)) for command in commands(name))
-        if isinstance(compared, str):
-            raise SystemExit(compared)
-        story = read_story(Path(place) / "runs" / name)
-        write_picture(Path(place) / "runs" / name, FOLDER / f"{name}.svg")
-        kept = ("answer", "tried", "metric", "reasons", "doubts", "cost")
-        return {
-            "clients": story.record.federation.clients,
-            "new_clients": story.record.federation.new_clients,
-            "task": story.record.federation.task,
-            "model": compared["model"],
-            "advice": advised if isinstance(advised, str) else {key: advised[key] for key in kept},
-            "found": {
-                "headline": answer(story).headline,
-                "because": answer(story).because,
-                "facts": [list(fact) for fact in answer(story).facts],
-                "table": _printed(terminal.comparison(story.record)),
-            },
-            "packages": story.record.environment.packages,
-        }
+    place.mkdir(parents=True, exist_ok=True)
+    folder = place / "runs" / name
+    advise, compare = commands(name)
+    advised = _said(advise, place, place / "runs" / f"{name}-advice" / "advice.json")
+    compared = _said(compare, place, folder / "record.json")
+    if isinstance(compared, str):
+        raise SystemExit(compared)
+    story = read_story(folder)
+    write_picture(folder, FOLDER / f"{name}.svg")
+    found = answer(story)
+    kept = ("answer", "tried", "metric", "reasons", "doubts", "cost")
+    return {
+        "clients": story.record.federation.clients,
+        "new_clients": story.record.federation.new_clients,
+        "task": story.record.federation.task,
+        "model": story.record.model,
+        "advice": advised if isinstance(advised, str) else {key: advised[key] for key in kept},
+        "found": {
+            "headline": found.headline,
+            "because": found.because,
+            "facts": [list(fact) for fact in found.facts],
+            "table": _printed(terminal.comparison(story.record)),
+        },
+        "packages": story.record.environment.packages,
+    }
 
 
-def _said(command: list[str], place: Path) -> Any:
-    """What a command prints, as JSON; of one that refuses, why."""
+def _said(command: list[str], place: Path, left: Path) -> Any:
+    """What a command leaves in a file, as JSON; of one that refuses, why. It is not run where the file is there."""
+    if left.exists():
+        return json.loads(left.read_text(encoding="utf-8"))
     typed = [sys.executable, "-m", "apiece.cli", *command[1:], "--json"]
     done = subprocess.run(typed, cwd=place, text=True, capture_output=True, timeout=7200)
     if done.returncode:
         return done.stderr[done.stderr.rfind("error: ") :].strip()
-    return json.loads(done.stdout)
+    return json.loads(left.read_text(encoding="utf-8"))
 
 
 def _printed(shown: Any) -> list[str]:
@@ -212,17 +229,23 @@ def pages() -> dict[Path, str]:
     return {FOLDER / "README.md": index(kept), **{FOLDER / f"{name}.md": page(name, one) for name, one in kept.items()}}
 
 
-def main(asked: list[str]) -> None:
+def main() -> None:
     """Run what is asked for (all, if nothing is), then write the pages; `--pages` writes these alone."""
+    asked = argparse.ArgumentParser(prog="python -m book.gallery", description=__doc__)
+    asked.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(FEDERATIONS)}; all, if none is given")
+    asked.add_argument("--pages", action="store_true", help="run nothing: the pages from the kept numbers")
+    asked.add_argument("--keep", type=Path, metavar="FOLDER", help="keep runs there; what is finished is read")
+    given = asked.parse_args()
+    if unknown := [name for name in given.names if name not in FEDERATIONS]:
+        raise SystemExit(f"there is no federation '{unknown[0]}'; there are: {', '.join(FEDERATIONS)}")
     FOLDER.mkdir(exist_ok=True)
-    for name in [] if asked == ["--pages"] else asked or FEDERATIONS:
-        if name not in FEDERATIONS:
-            raise SystemExit(f"there is no federation '{name}'; there are: {', '.join(FEDERATIONS)}")
+    for name in [] if given.pages else given.names or FEDERATIONS:
         print(f"== {name}", flush=True)
-        (FOLDER / f"{name}.json").write_text(json.dumps(run(name), indent=1) + "\n", encoding="utf-8")
+        found = run(name, None if given.keep is None else given.keep.resolve())
+        (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -50,6 +50,16 @@ def test_an_odd_advice_has_no_picture_and_harms_nothing(odd, tmp_path):
     assert "share" in write_report(tmp_path).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("kind", "said"), [("stack", "What is advised."), ("path", "not advised")])
+def test_the_weights_of_the_stack_stand_beside_what_was_tried(kind, said, tmp_path):
+    stack = {"weights": {"shared": 0.25, "local": 0.75, "groups": 0.0}, "gain": 0.01, "doubt": 0.002, "kappa": None}
+    found = told(tmp_path / "run", {**ADVICE, "tried": ADVICE["tried"][:1], "kind": kind, "stack": stack})
+    assert [row[0] for row in found.weights.rows] == ["local", "shared"] and said in found.weighed
+    assert found.table.rows == [["shared", "0.9000"]], "also without a path"
+    html = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "Weights of the stack" in html and "75 %" in html.replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_a_prediction_that_is_no_number_is_not_drawn(tmp_path):
     found = told(tmp_path, {**ADVICE, "theory": {"lam": None, "holds": True, "why": ""}})
     assert [line.name for line in found.panel.lines if "theory" in line.name] == []

@@ -1,9 +1,13 @@
 """A run's pictures: the numbers that are drawn, on the page and as files for papers."""
 
+import json
 import re
+import shlex
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fake_runs import fake_run
 from hypothesis import given
@@ -13,7 +17,9 @@ from apiece.errors import UserError
 from apiece.experiment.record import Candidate
 from apiece.report import write_picture, write_pictures, write_runs
 from apiece.report.answer import answer, written_options
+from apiece.report.client_data import client_data
 from apiece.report.client_findings import convergence, gains, labels, likeness, sizes, trouble
+from apiece.report.client_plots import client_plots
 from apiece.report.figure import Figure, Line, Panel, checked, scales
 from apiece.report.look import COLOURS, key, look, mark
 from apiece.report.outside import limits
@@ -84,6 +90,45 @@ def test_twenty_methods_are_told_apart_by_line_and_by_mark():
     assert "#000000" not in COLOURS, "black is not seen in the dark"
 
 
+# Machado, Oliveira and Fernandes 2009: linear light as it is seen without red, green and blue cones.
+SEEN = {
+    "all": np.eye(3),
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def light(colour):
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(seen):
+    x, y, z = np.cbrt(TO_XYZ @ np.clip(seen, 0.003, 1) / np.array([0.9505, 1, 1.089]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("eyes", SEEN)
+def test_no_two_colours_are_alike_to_anybody(eyes):
+    """Where they are near, lines differ in their dashes and dots in their form, too."""
+    for one in range(len(COLOURS)):
+        for other in range(one):
+            apart = np.linalg.norm(np.subtract(*(lab(np.array(SEEN[eyes]) @ light(COLOURS[k])) for k in (one, other))))
+            assert apart > (25 if eyes == "all" else 8), (COLOURS[one], COLOURS[other])
+            same = look(one)[1] == look(other)[1] and mark(one) == mark(other)
+            assert apart > 20 or not same
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#15181c"])
+def test_every_colour_is_seen_on_light_and_on_dark_ground(ground):
+    bright = lambda colour: TO_XYZ[1] @ light(colour) + 0.05
+    for colour in COLOURS:
+        low, high = sorted((bright(colour), bright(ground)))
+        assert high / low > 2.2, colour
+
+
 def test_accuracy_can_be_drawn_against_what_was_spent(tmp_path):
     fake_run(tmp_path)
     story = read_story(tmp_path)
@@ -138,6 +183,72 @@ def test_runs_stand_side_by_side_and_the_same_one_is_refused(tmp_path):
     assert len(re.findall(r'class="answer"', html)) == 2
     with pytest.raises(UserError, match="named twice"):
         write_runs([tmp_path / "one", tmp_path / "one"], tmp_path / "both.html")
+
+
+def test_a_value_at_the_edge_of_what_was_tried_is_something_to_do_next(tmp_path):
+    fake_run(tmp_path, clients=40)
+    path = tmp_path / "record.json"
+    values = json.loads(path.read_text())
+    for name, method in values["methods"].items():
+        edges = [{"option": "lr", "value": 0.125, "end": "highest"}] if name in ("ditto", "fed_avg") else []
+        still = {"mean": 0.0, "low": 0.0, "high": 0.0, "half_width": 0.0}
+        method["convergence"] = {"state": "resting", "by_seed": {}, "rounds": 30, "looks": 5, "loss": 2.0, "gain": 0.0,
+                                 "edges": edges, "change": still}  # fmt: skip
+    path.write_text(json.dumps(values))
+    found = answer(read_story(tmp_path))
+    step = next(step for step in found.steps if "edge" in step.why)
+    chosen = found.headline.split()[1]
+    words = shlex.split(step.command)
+    settings = [words[at + 1] for at, word in enumerate(words) if word == "-s"]
+    assert sorted(settings) == ["ditto.lr={range = [0.125, 1.25]}", "fed_avg.lr={range = [0.125, 1.25]}"]
+    assert chosen not in ("ditto", "fed_avg") or settings[0].startswith(chosen)
+
+
+@pytest.mark.parametrize(
+    ("looks", "rounds", "command"),
+    [(2, 30, "--evaluate-every 1 --out"), (2, 10, "--rounds 20"), (6, 30, "--rounds 60")],
+)
+def test_where_nobody_knows_whether_it_rests_there_is_a_way_to_find_out(looks, rounds, command, tmp_path):
+    fake_run(tmp_path, clients=40)
+    path = tmp_path / "record.json"
+    values = json.loads(path.read_text())
+    values["spec"]["train"]["rounds"] = rounds
+    still = {"mean": 0.0, "low": 0.0, "high": 0.0, "half_width": 0.0}
+    for method in values["methods"].values():
+        method["convergence"] = {"state": "unknown", "by_seed": {}, "rounds": rounds, "looks": looks, "loss": 2.0,
+                                 "gain": 0.0, "edges": [], "change": still}  # fmt: skip
+    path.write_text(json.dumps(values))
+    found = answer(read_story(tmp_path))
+    assert any(command in step.command for step in found.steps)
+    assert ("2 looks" in dict(found.facts)["Converged"]) == (looks == 2)
+
+
+def test_whom_a_client_learns_from_is_on_its_card(tmp_path):
+    fake_run(tmp_path, clients=4)
+    path = tmp_path / "record.json"
+    values = json.loads(path.read_text())
+    ids = ["c0", "c1", "c2", "c3"]
+    weights = [[0.5, 0.3, 0.2, 0.0], [0.0, 1.0, 0.0, 0.0], [0.25] * 4, [0.0, 0.0, 2.0, 2.0]]
+    values["methods"]["ditto"]["partners"] = {
+        "clients": ids, "groups": [0] * 4, "weights": weights, "bias": [[0.0] * 4] * 4,
+    }  # fmt: skip
+    path.write_text(json.dumps(values))
+    data = client_data(read_story(tmp_path))
+    learned, at = data["learns_from"]["ditto"], data["ids"].index
+    others = {one: [data["ids"][k] for k in learned["from"][at(one)]] for one in ids}
+    assert others["c0"] == ["c1", "c2"] and others["c1"] == [] and others["c3"] == ["c2"]
+    assert learned["weight"][at("c0")] == [0.3, 0.2] and learned["weight"][at("c3")] == [0.5]
+
+
+def test_clients_of_one_size_are_sorted_and_not_spread_over_an_axis_of_sizes(tmp_path):
+    fake_run(tmp_path, clients=20)
+    table = pq.read_table(tmp_path / "clients.parquet")
+    same = table.set_column(table.column_names.index("train_examples"), "train_examples", pa.array([30] * len(table)))
+    pq.write_table(same, tmp_path / "clients.parquet")
+    data = client_data(read_story(tmp_path))
+    plots = client_plots(data)
+    assert data["same_size"] and "sizes" not in plots
+    assert "from the least score" in plots["scores"].xaxis[0].axis_label
 
 
 def test_a_gain_that_may_be_none_is_no_reason_to_run_anything(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apiece.report.figure import Figure, Line, Panel, checked
-from apiece.report.numbers import known, number
+from apiece.report.numbers import known, number, percent
 from apiece.report.story import Story
 from apiece.report.tables import ReportTable
 
@@ -14,12 +14,14 @@ PATH = re.compile(r"path, lambda = ([0-9.e+-]+)")  # how an advice names the can
 
 
 class Advised(NamedTuple):
-    """The answer, a picture of the path (or None), and what it shows, in a sentence and a table."""
+    """The answer; a picture of the path (or None) and its sentence; all that was tried; the weights of the stack."""
 
     answer: str
     panel: Panel | None
     finding: str
     table: ReportTable | None
+    weights: ReportTable | None = None
+    weighed: str = ""
 
 
 def advised(story: Story) -> Advised | None:
@@ -31,8 +33,12 @@ def advised(story: Story) -> Advised | None:
     answer = " ".join(map(str, said)) if isinstance(said, list) else str(said or "")
     tried = _tried(advice)
     path = sorted((float(found[1]), loss) for name, loss in tried.items() if (found := PATH.fullmatch(name)))
+    rows = [[name, f"{loss:.4f}"] for name, loss in tried.items()]
+    heads = [("tried", ""), ("held-out loss", "of models of three quarters of the data")]
+    table = ReportTable(heads, rows) if rows else None
+    weights, weighed = _stack(advice)
     if len(path) < 2:
-        return Advised(answer, None, "", None)
+        return Advised(answer, None, "", table, weights, weighed)
     lams, losses = np.array(path).T
     lines = [Line("measured on held-out examples", lams, losses, style=0)]
     for style, what in enumerate(("shared", "local"), start=1):
@@ -48,10 +54,25 @@ def advised(story: Story) -> Advised | None:
         finding += f" Theory predicts {number(predicted, 2)}" + (
             "." if holds else f"; its assumptions do not hold: {why}."
         )
-    rows = [[name, f"{loss:.4f}"] for name, loss in tried.items()]
-    table = ReportTable([("tried", ""), ("held-out loss", "of models of three quarters of the data")], rows)
     panel = Panel("", "lambda: how strongly a client is pulled to the shared model", "held-out loss", lines, log_x=True)
-    return Advised(answer, checked(Figure("", "", [panel])).panels[0], finding, table)
+    return Advised(answer, checked(Figure("", "", [panel])).panels[0], finding, table, weights, weighed)
+
+
+def _stack(advice: dict[str, Any]) -> tuple[ReportTable | None, str]:
+    """The weights of a mixture of the candidates, largest first, and what the mixture would change."""
+    stack = advice.get("stack")
+    weights = stack.get("weights") if isinstance(stack, dict) else None
+    if not isinstance(stack, dict) or not isinstance(weights, dict):
+        return None, ""
+    there = sorted(((float(one), str(name)) for name, one in weights.items() if _is_number(one) and one > 0.005))
+    if not there:
+        return None, ""
+    used = "What is advised." if advice.get("kind") == "stack" else "Measured, but not advised."
+    gain, doubt = stack.get("gain"), stack.get("doubt")
+    if _is_number(gain) and _is_number(doubt):
+        used += f" Over the best candidate alone it changes the held-out loss by {-gain:+.4f} ± {doubt:.4f}."
+    rows = [[name, percent(weight)] for weight, name in reversed(there)]
+    return ReportTable([("candidate", ""), ("weight", "everybody's")], rows), used
 
 
 def _tried(advice: dict[str, Any]) -> dict[str, float]:

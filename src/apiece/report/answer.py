@@ -1,16 +1,18 @@
 """The answer of a run: which method to use, why, what to expect of it, whom it hurts, and what to do next."""
 
 import shlex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from apiece.experiment.conclude import recommended
 from apiece.experiment.record import MethodRecord
-from apiece.report.convergence import ends_as_planned
+from apiece.report.convergence import chosen_at_edges, ends_as_planned
 from apiece.report.findings import beaten_by_constants, counted_points, score_text
 from apiece.report.numbers import counted, known, listed, number, percent, plus_minus, size, span
 from apiece.report.story import Story
 
 NAMED = 8  # clients or methods that a sentence lists
+EDGES = 4  # values at the edge of what was tried
+LOOKS = 4  # at validation, in the last quarter of the rounds, to tell whether a method rests
 
 
 class Step(NamedTuple):
@@ -164,7 +166,9 @@ def _converged(story: Story, chosen: str) -> str:
                      f"{percent(found.gain / found.loss) if found.loss else 'something'}.",
         "rising": "it gets worse: its validation loss grows over the last quarter of the rounds.",
         "diverged": "no: it diverged.",
-        "unknown": "unknown: too few looks at validation, or too much noise.",
+        "unknown": f"unknown: {counted(found.looks, 'look')} at validation in the last quarter of the rounds, and four "
+                   "are needed." if found.looks < LOOKS else
+                   "unknown: validation moves up and down by more than it could still fall.",
     }  # fmt: skip
     if not moving and len(story.methods) > 1 and all(_rests(other) for other in story.methods.values()):
         others = " So have all the others."
@@ -183,14 +187,47 @@ def _cost(story: Story, method: MethodRecord) -> str:
     return f"{rounds}, {size(sent) if sent else 'nothing'} sent by and to all clients together, {work}."
 
 
+def _longer(train: dict[str, Any], run: str, rounds: int) -> str:
+    """The command for more rounds: the same run longer, or another one where the end was part of the plan."""
+    if ends_as_planned(train):
+        return f"apiece compare --spec {run}/spec.toml --rounds {rounds} --out {run}-longer"
+    return f"apiece resume {run} --rounds {rounds}"
+
+
+def _look_closer(train: dict[str, Any], run: str, looks: int) -> Step:
+    """What shows whether a method has come to rest, where a run cannot tell."""
+    rounds = train["rounds"]
+    if looks >= LOOKS:
+        return Step("Whether it rests is hidden by noise: more rounds may show it.", _longer(train, run, 2 * rounds))
+    if rounds < 16:
+        return Step("Too few rounds to tell whether it rests.", _longer(train, run, 20))
+    often = f"--evaluate-every {max(1, rounds // 20)}"
+    again = f"apiece compare --spec {run}/spec.toml {often} --out {run}-closer"
+    return Step("Too few looks at validation to tell whether it rests: look more often.", again)
+
+
 def _steps(story: Story, chosen: str, run: str) -> list[Step]:
     train, steps = story.record.spec.get("train", {}), []
     moving = [name for name, method in story.methods.items() if method.improves]
+    found = story.methods[chosen].convergence
+    harm = story.methods[chosen].harm
+    if harm is not None and known(harm.gain.low) and harm.gain.low <= 0 and story.baseline in story.methods:
+        why = "As good, as far as this run can tell, and nothing is sent: each client's own model."
+        command = f"apiece predict {run} CLIENT new.csv --method {shlex.quote(story.baseline)}"
+        steps.append(Step(why, command))
     if moving and train.get("rounds"):
-        twice = 2 * train["rounds"]
-        anew = f"apiece compare --spec {run}/spec.toml --rounds {twice} --out {run}-longer"
-        command = anew if ends_as_planned(train) else f"apiece resume {run} --rounds {twice}"
-        steps.append(Step(f"{_some(moving)} still {'improves' if len(moving) == 1 else 'improve'}: go on.", command))
+        why = f"{_some(moving)} still {'improves' if len(moving) == 1 else 'improve'}: go on."
+        steps.append(Step(why, _longer(train, run, 2 * train["rounds"])))
+    elif found is not None and found.state == "unknown" and train.get("rounds"):
+        steps.append(_look_closer(train, run, found.looks))
+    if at := chosen_at_edges({name: method.convergence for name, method in story.methods.items()}):
+        # The chosen method's first: the others' edges matter as far as they might have been chosen instead.
+        at.sort(key=lambda one: one.method != chosen)
+        beyond = " ".join(f"-s {shlex.quote(f'{one.option}={one.beyond}')}" for one in at)
+        command = f"apiece compare --spec {run}/spec.toml {beyond} --out {run}-wider"
+        words = [one.words for one in at[:EDGES]] + [f"{len(at) - EDGES} more"] * (len(at) > EDGES)
+        why = f"Tuning stopped at the edge of what it tried: {listed(words)}. Look beyond it."
+        steps.append(Step(why, command))
     if story.seeds < 3:
         command = f"apiece compare --spec {run}/spec.toml --seeds 3 --out {run}-seeds"
         steps.append(Step("Three seeds, to tell methods apart.", command))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from apiece.experiment.spec import BASELINES
 from apiece.experiment.tables import ClientMeans
 from apiece.report.embed import script_safe
-from apiece.report.look import look, mark, shortened, thinned
+from apiece.report.look import COLOURS, look, mark, shortened, thinned
 from apiece.report.plots import plain
 from apiece.report.score import METRICS, Metric
 from apiece.report.story import Story
@@ -18,6 +18,7 @@ ROOM = 5_200_000  # bytes for them: with Bokeh's scripts, plots and tables a pag
 SAMPLE = 400  # clients by which it is found how much room one takes
 SHARES = ("accuracy", "auc", "f1", "balanced_accuracy")  # their differences are told in points
 LESS = ("loss", "rmse", "error")  # less is better
+PARTNERS = 5  # from whom a client learns most
 CELLS = 250_000  # label counts in a page
 REFERENCES = {"local": "training alone", "fed_avg": "the shared model (fed_avg)", "ftfa": "fine-tuning (ftfa)"}
 
@@ -47,6 +48,8 @@ def _data(story: Story, order: list[str], rows: NDArray) -> dict[str, Any]:
         "train": plain(first.train[rows]),
         "test": plain(first.test[rows]),
         "new": first.new[rows].astype(int).tolist(),
+        "same_size": same_size(first),
+        "colours": list(COLOURS),
         "seeds": story.seeds,
         "methods": [_method(story, name) for name in order],
         "metrics": [_metric(story, key) for key in story.scores],
@@ -57,7 +60,14 @@ def _data(story: Story, order: list[str], rows: NDArray) -> dict[str, Any]:
         data["attacks"] = plain(first.attacks[rows])
     if constant := _constant(story, order, rows):
         data["scores"][story.metric.key] |= constant
-    return data | _profile(story, first.ids, rows) | _verdicts(story, order, first.ids, rows)
+    data |= _profile(story, first.ids, rows) | _verdicts(story, order, first.ids, rows)
+    return data | _learns_from(story, order, data["ids"])
+
+
+def same_size(clients: ClientMeans) -> bool:
+    """Whether training clients have about as many examples, so that a picture against them would show nothing."""
+    sizes = clients.train[~clients.new]
+    return bool(not sizes.size or sizes.max() < 1.5 * max(1.0, sizes.min()))
 
 
 def _shown(story: Story, order: list[str], most: int) -> NDArray:
@@ -76,7 +86,8 @@ def _method(story: Story, name: str) -> dict[str, Any]:
     harm = story.methods[name].harm
     named = [] if harm is None else [shortened(client, 60) for client in harm.named]
     return {"name": shortened(name, 60), "style": style, "colour": colour, "dash": [int(part) for part in dash.split()],
-            "mark": mark(style)[0], "hurt": named, "so_far": bool(harm and harm.so_far)}  # fmt: skip
+            "mark": mark(style)[0], "hollow": mark(style)[1], "hurt": named,
+            "so_far": bool(harm and harm.so_far)}  # fmt: skip
 
 
 def describe_metric(story: Story, key: str) -> Metric:
@@ -174,6 +185,27 @@ def _profile(story: Story, ids: list[str], rows: NDArray) -> dict[str, Any]:
         order = np.lexsort((found["map_x"].to_numpy(), found["group"].to_numpy()))
         data |= {"similarity": matrix[np.ix_(order, order)].round(2).tolist(), "similarity_order": order.tolist()}
     return data
+
+
+def _learns_from(story: Story, order: list[str], ids: list[str]) -> dict[str, Any]:
+    """Of methods that choose whom a client learns from: the five others that move its model most, by their share."""
+    place, found = {client: k for k, client in enumerate(ids)}, {}
+    for name in order:
+        said = story.methods[name].partners
+        if said is None or len(said.clients) < 2:
+            continue
+        who: list[list[int] | None] = [None] * len(ids)
+        shares: list[list[float]] = [[] for _ in ids]
+        for row, client in enumerate(said.clients):
+            weights = np.nan_to_num(np.array(said.weights[row], np.float64))
+            weights = weights / weights.sum() if weights.sum() > 0 else weights
+            others = [k for k in np.argsort(-weights, kind="stable").tolist() if k != row and weights[k] > 0]
+            others = [k for k in others if shortened(said.clients[k], 60) in place][:PARTNERS]
+            if (at := place.get(shortened(client, 60))) is not None:
+                who[at] = [place[shortened(said.clients[k], 60)] for k in others]
+                shares[at] = [round(float(weights[k]), 4) for k in others]
+        found[shortened(name, 60)] = {"from": who, "weight": shares}
+    return {"learns_from": found} if found else {}
 
 
 def _verdicts(story: Story, order: list[str], ids: list[str], rows: NDArray) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from apiece.experiment.conclude import recommended
+from apiece.report.client_data import same_size
+from apiece.report.look import shortened
 from apiece.report.numbers import counted, fixed, known, listed, number, percent
 from apiece.report.story import Story
 from apiece.report.tables import ReportTable
@@ -55,8 +58,9 @@ def sizes(story: Story) -> tuple[str, ReportTable | None]:
     old = np.flatnonzero(~mine.new & np.isfinite(mine.gain))
     if old.size < 6:
         return "Too few clients to tell small ones from large ones.", None
-    if mine.train[old].max() < 1.5 * max(1.0, mine.train[old].min()):
-        return "All clients are of about the same size.", None
+    if same_size(mine):
+        least, most = (number(end, 9) for end in (mine.train[old].min(), mine.train[old].max()))
+        return f"All clients are of about the same size, {least} to {most} training examples.", None
     thirds = np.array_split(old[np.argsort(mine.train[old], kind="stable")], 3)
     medians = [float(np.median(mine.gain[part])) for part in thirds]
     apart = "more than" if medians[0] > medians[2] else "less than" if medians[0] < medians[2] else "as much as"
@@ -77,6 +81,49 @@ def sizes(story: Story) -> tuple[str, ReportTable | None]:
         (other, "median gain, points") for other in story.order if other != story.baseline and other in story.clients
     ]
     return said, ReportTable(heads, rows)
+
+
+def bins(story: Story) -> tuple[str, ReportTable | None]:
+    """Where most clients' gains lie."""
+    name = story.record.ranking.beside_local
+    values = _gains(story, name) if name else np.zeros(0)
+    if not values.size:
+        return "", None
+    low, high = np.quantile(values, [0.1, 0.9])
+    said = f"With {name}, eight of ten clients gain {fixed(low, sign=True)} to {fixed(high, sign=True)} points."
+    if values.size < 10:
+        said = f"With {name}, clients gain {fixed(values.min(), sign=True)} to {fixed(values.max(), sign=True)} points."
+    how = "A strip for each method, all to one scale; the mark on a strip's ground line is the chosen client."
+    rows = []
+    for other in story.order:
+        mine = _gains(story, other)
+        if other == story.baseline or not mine.size:
+            continue
+        parts = (mine < -10, (mine >= -10) & (mine < 0), mine == 0, (mine > 0) & (mine <= 10), mine > 10)
+        rows.append([other, *(f"{int(part.sum()):,}" for part in parts)])
+    heads = ["lose more than 10", "lose up to 10", "neither", "gain up to 10", "gain more than 10"]
+    return f"{said} {how}", ReportTable([("method", ""), *((head, "points, clients") for head in heads)], rows)
+
+
+def scores(story: Story) -> tuple[str, ReportTable | None]:
+    """How far apart clients' own scores are."""
+    metric, found = story.metric, {}
+    for name in story.order:
+        if name in story.clients:
+            values = metric.factor * story.clients[name].score[~story.clients[name].new]
+            if np.isfinite(values).any():
+                found[name] = values[np.isfinite(values)]
+    if not found:
+        return "", None
+    chosen = recommended(story.record)
+    name = chosen if chosen in found else next(iter(found))
+    write = lambda value: fixed(value, metric.places) if metric.places is not None else number(value)
+    low, median, high = (write(float(value)) for value in np.quantile(found[name], [0, 0.5, 1]))
+    said = (f"With {name}, clients' own test {metric.label} goes from {low} to {high}{f' {metric.unit}'.rstrip()}, "
+            f"the median is {median}.")  # fmt: skip
+    rows = [[name, *map(write, np.quantile(values, list(QUANTILES.values())).tolist())]
+            for name, values in found.items()]  # fmt: skip
+    return said, ReportTable([("method", ""), *((head, "") for head in QUANTILES)], rows)
 
 
 def labels(story: Story) -> tuple[str, ReportTable | None]:
@@ -115,6 +162,25 @@ def likeness(story: Story) -> tuple[str, ReportTable | None]:
     heads = [("group", ""), ("clients", ""), *((f"like group {k + 1}", "mean cosine") for k in range(len(count)))]
     rows = [[str(k + 1), f"{count[k]:,}", *(fixed(value, 2) for value in matrix[k])] for k in range(len(count))]
     return said, ReportTable(heads, rows)
+
+
+def pairs(story: Story) -> tuple[str, ReportTable | None]:
+    """How alike any two clients are, or any two groups."""
+    if story.profile is None or "groups" not in story.about_clients:
+        return "", None
+    read = "Blue: alike (1); white: unrelated; orange: opposite (-1)."
+    if "similarity" not in story.profile.column_names:
+        return f"Means over the pairs of two groups; a click shows the clients of a group alone. {read}", None
+    matrix = np.array(story.profile["similarity"].to_pylist(), np.float64)
+    apart = matrix[~np.eye(len(matrix), dtype=bool)]
+    if not np.isfinite(apart).any():
+        return read, None
+    ids = story.profile["client"].to_pylist()
+    off = np.where(np.eye(len(matrix), dtype=bool) | ~np.isfinite(matrix), -2, matrix)
+    one, other = np.unravel_index(off.argmax(), off.shape)
+    nearest = f"{shortened(ids[one], 30)} and {shortened(ids[other], 30)} ({fixed(float(off.max()), 2)})"
+    middle = fixed(float(np.nanmedian(apart)), 2)
+    return f"Two clients have a similarity of {middle} in the middle; the most alike are {nearest}. {read}", None
 
 
 def degrees(story: Story) -> tuple[str, ReportTable | None]:

@@ -1,7 +1,7 @@
 """Whether the methods of a run have come to rest, in words: what more rounds or other settings might change."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from apiece.client.schedule import ENDLESS
 from apiece.experiment.record import Convergence, Record
@@ -103,17 +103,35 @@ def _unknown(found: dict[str, Convergence], methods: int) -> str:
             "fall. Smaller steps, larger batches or more rounds may show it.")  # fmt: skip
 
 
+class AtEdge(NamedTuple):
+    """A value that tuning chose at an end of what was tried: it in words, and the setting that looks beyond it."""
+
+    method: str
+    words: str
+    option: str
+    beyond: str
+
+
+def chosen_at_edges(found: Mapping[str, Convergence | None]) -> list[AtEdge]:
+    """All such values of the methods of a run."""
+    at = [(name, edge) for name, mine in found.items() if mine for edge in mine.edges]
+    told = []
+    for name, edge in at:
+        ends = (edge.value / 10, edge.value) if edge.end == "lowest" else (edge.value, 10 * edge.value)
+        option = f"{name}.{edge.option}"
+        words = f"{option} = {number(edge.value, 4)} ({edge.end})"
+        told.append(AtEdge(name, words, option, f"{{range = [{ends[0]:.3g}, {ends[1]:.3g}]}}"))
+    return told
+
+
 def _edges(found: dict[str, Convergence]) -> str:
-    at = [(name, edge) for name, mine in found.items() for edge in mine.edges]
+    at = chosen_at_edges(found)
     if not at:
         return ""
-    each = [f"{name}.{edge.option} = {number(edge.value, 4)} ({edge.end})" for name, edge in at]
+    each = [one.words for one in at]
     more = [f"{len(each) - NAMED} more"] if len(each) > NAMED else []
-    name, edge = at[0]
-    ends = (edge.value / 10, edge.value) if edge.end == "lowest" else (edge.value, 10 * edge.value)
-    beyond = f"{name}.{edge.option} = {{range = [{ends[0]:.3g}, {ends[1]:.3g}]}}"
     return (f"Chosen at the edge of what was tried: {listed(each[:NAMED] + more)}. A better value may lie beyond it: "
-            f"methods.{beyond} in the spec looks there.")  # fmt: skip
+            f"methods.{at[0].option} = {at[0].beyond} in the spec looks there.")  # fmt: skip
 
 
 def still_improving(names: Iterable[str]) -> str:

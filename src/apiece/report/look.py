@@ -7,9 +7,11 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 INK, SOFT, GRID = "#1a1a1a", "#595959", "#dddddd"
-# Okabe and Ito's colours, told apart by every kind of colour vision; the yellow is left out, too pale on white. The
-# last is grey and not black, so that it can be seen on a dark ground, too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")
+# Okabe and Ito's colours, told apart by every kind of colour vision; the yellow is left out, too pale on white, and
+# there is grey and not black, so that it can be seen on a dark ground, too. Comparisons have more methods than these:
+# four more, which stay apart from all others for every kind of colour vision (a test has the distances).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A",
+           "#8B3DF5", "#7A4A20", "#88BB44", "#C2185B")  # fmt: skip
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 MARKS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -47,10 +49,10 @@ def thinned(values: NDArray, most: int) -> NDArray:
 
 
 def look(style: int) -> tuple[str, str]:
-    """Colour and dash: both change from one method to the next, so that neither is needed; 28 pairs differ.
+    """Colour and dash: both change from one method to the next, so that neither is needed; 44 pairs differ.
 
-    >>> len({look(style) for style in range(28)})
-    28
+    >>> len({look(style) for style in range(44)})
+    44
     """
     return COLOURS[style % len(COLOURS)], DASHES[style % len(DASHES)]
 
@@ -58,8 +60,8 @@ def look(style: int) -> tuple[str, str]:
 def mark(style: int) -> tuple[str, bool]:
     """The form of a measurement, and whether it is hollow: every other time that all colours are used.
 
-    >>> len({(look(style)[0], *mark(style)) for style in range(28)})
-    28
+    >>> len({(look(style)[0], *mark(style)) for style in range(44)})
+    44
     """
     turn = style // len(COLOURS)
     return MARKS[(style + turn // 2) % len(MARKS)], turn % 2 == 1

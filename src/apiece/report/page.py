@@ -20,7 +20,15 @@ from apiece.report.findings import findings
 from apiece.report.look import clean, key, shortened
 from apiece.report.newcomers import newcomers_table
 from apiece.report.numbers import counted
-from apiece.report.pictures import AGAINST, curve_panel, newcomers_caption, newcomers_panel, styles, tuning_panels
+from apiece.report.pictures import (
+    AGAINST,
+    curve_panel,
+    newcomers_caption,
+    newcomers_panel,
+    styles,
+    tuning_panels,
+    tuning_words,
+)
 from apiece.report.plots import outside_words, panel_plot, plain
 from apiece.report.story import Story, read_story
 from apiece.report.task_metrics import task_table
@@ -60,12 +68,12 @@ def render(story: Story) -> str:
     told = tables.facts(federation.model_dump())
     client_rows, clients = tables.client_table(story) if story.clients else (None, 0)
     data = client_data(story)
-    plots, outside = _plots(story, data)
     style = styles(story)
     shown = [] if data is None else [one["name"] for one in data["methods"]]
     main = shortened(recommended(record), 60) if shown else ""
     main = main if main in shown and main != story.baseline else shortened(record.ranking.beside_local or "", 60)
     at = shown.index(main) if main in shown else 0
+    plots, outside = _plots(story, data, at)
     page = TEMPLATES.get_template("page.html").render(
         story=story,
         metric=story.metric,
@@ -81,6 +89,7 @@ def render(story: Story) -> str:
         findings=findings(story),
         keys=[key(style[name]) for name in story.order if name in story.clients],
         key_of={name: key(number) for name, number in style.items()},
+        badge=recommended(record) if record.ranking.scored else None,
         data=data,
         main=at,
         visible=_visible(story, shown, at),
@@ -99,6 +108,7 @@ def render(story: Story) -> str:
         client_rows=client_rows,
         clients=clients,
         tuning=_tuning_names(story),
+        said_of_tuning={f"tuning-{at}": tuning_words(panel) for at, panel in enumerate(tuning_panels(story))},
         curve_of=[("loss", "loss")] + ([("score", story.of_task.label)] if story.errors else []),
         curve_against=[(name, AGAINST[name]) for name in _against(story)],
         curves=script_safe(_curves(story)),
@@ -116,14 +126,14 @@ def render(story: Story) -> str:
     return clean(page)
 
 
-def _plots(story: Story, data: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, str]]:
+def _plots(story: Story, data: dict[str, Any] | None, main: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(every plot by the element it stands in, who leaves its axes)."""
     panels = {"curves": curve_panel(story), "newcomers": newcomers_panel(story)}
     before = advised(story)
     panels |= {"advised": None if before is None else before.panel}
     panels |= {f"tuning-{at}": panel for at, panel in enumerate(tuning_panels(story))}
     there = {name: panel for name, panel in panels.items() if panel is not None}
-    plots = {} if data is None else client_plots(data)
+    plots = {} if data is None else client_plots(data, main)
     plots |= {name: panel_plot(name, panel, 260 if name.startswith("tuning") else 360) for name, panel in there.items()}
     outside = dict.fromkeys(plots, "") | {name: outside_words(panel) for name, panel in there.items()}
     return plots, outside
@@ -135,7 +145,7 @@ def _tuning_names(story: Story) -> list[tuple[str, str]]:
 
 def _said(story: Story) -> dict[str, Any]:
     """What every picture of clients shows, in a sentence and a table."""
-    of = ("gains", "sizes", "labels", "likeness", "degrees", "convergence", "trouble")
+    of = ("gains", "bins", "sizes", "scores", "labels", "likeness", "pairs", "degrees", "convergence", "trouble")
     return {name: getattr(client_findings, name)(story) for name in of}
 
 

@@ -4,9 +4,12 @@ import numpy as np
 
 from apiece.experiment.tables import Progress
 from apiece.report.figure import Figure, Line, Panel, checked
-from apiece.report.numbers import counted, known
+from apiece.report.numbers import counted, known, listed, number
 from apiece.report.score import Metric
 from apiece.report.story import Story
+from apiece.report.tables import ReportTable
+
+NAMED = 8  # methods that a sentence lists
 
 
 def styles(story: Story) -> dict[str, int]:
@@ -90,6 +93,16 @@ def tuning_panels(story: Story) -> list[Panel]:
         log = bool((x > 0).all() and x.max() / x.min() > 8)
         panels.append(_only(Panel(option, option, "validation loss", lines, log_x=log)))
     return panels
+
+
+def tuning_words(panel: Panel) -> tuple[str, ReportTable]:
+    """Which value did best for each method, and every trial; the tables below the pictures say which was chosen."""
+    best = [(line.name, *min(zip(line.y, line.x, strict=True))) for line in panel.lines]
+    each = [f"{name} {number(x, 3)}" for name, _, x in sorted(best, key=lambda one: one[1])[:NAMED]]
+    rows = [[line.name, number(x, 4), number(y, 4)]
+            for line in panel.lines for x, y in zip(line.x, line.y, strict=True)]  # fmt: skip
+    said = f"Every trial. Least validation loss at {panel.x_label} = {listed(each)}."
+    return said, ReportTable([("method", ""), (panel.x_label, ""), (panel.y_label, "")], rows)
 
 
 def _is_number(value: object) -> bool:

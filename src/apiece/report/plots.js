@@ -20,6 +20,8 @@ page.show_plots = async () => {
   for (const element of Object.keys(roots)) document.getElementById(element).classList.add("drawn");
 };
 
+page.shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+
 page.named = (name) => page.models.find((model) => model.name === name);
 
 // Axes, grids and marks in the colours of the page's style sheet, which knows light from dark.

@@ -14,11 +14,15 @@ CLIENTS = 200  # rows of the client table; all are in clients.parquet
 
 
 class ReportTable(NamedTuple):
-    """Column heads, each with what it means, and rows whose first cell is the row's head; `strong` rows stand out."""
+    """Column heads, each with what it means, and rows whose first cell is the row's head.
+
+    In `strong` rows the first number stands out; where rows are `marked`, what validation chooses is.
+    """
 
     heads: list[tuple[str, str]]
     rows: list[list[str]]
     strong: frozenset[str] = frozenset()
+    marked: bool = False
 
 
 def described(name: str) -> str:
@@ -42,7 +46,7 @@ STATISTICS = {
 
 
 def results(story: Story) -> ReportTable:
-    """Test results, best first; strong: the best and whatever the seeds do not tell apart from it."""
+    """Test results, best first; strong is what the seeds do not tell apart from the best."""
     order, metric, unit = story.order, story.metric, f", {story.metric.unit}" if story.metric.unit else ""
     heads = [("method", ""), *((name + unit, why) for name, why in STATISTICS.values())]
     new = any(story.score(name, "new_clients") for name in order)
@@ -60,7 +64,7 @@ def results(story: Story) -> ReportTable:
         rows.append([f"no method: {name.replace('_', ' ')}", *map(write, found)])
     behind = story.record.ranking.behind
     strong = {name for name, gap in behind.items() if not gap.told_apart} | set(order[:1])
-    return ReportTable(heads, rows, frozenset(strong if story.seeds > 1 and behind else ()))
+    return ReportTable(heads, rows, frozenset(strong if story.seeds > 1 and behind else ()), marked=True)
 
 
 def hurt_table(story: Story) -> ReportTable | None:
