@@ -19,6 +19,10 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for verdict and figure; default: a new one under runs/.")
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="Folder for what is trained, from which a stopped run goes on (partial)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a published experiment, and judge what it claims. Published, ours, verdict. Real data: see APIECE_DATA."""
@@ -39,7 +43,7 @@ def reproduce(
         folder = make_folder(out or find_free_path(Path("runs") / f"reproduce-{name}"))
         with _nothing_half_written(folder):
             with progress() as watch:
-                found = published.reproduce(name, quick=quick, watch=watch)
+                found = published.reproduce(name, quick=quick, watch=watch, keep=keep)
             files = published.write(found, folder)
         told = {key: value for key, value in found.items() if key != "figure"}
         show_result(told, json, _verdict(found))
