@@ -7,6 +7,7 @@ which costs no rounds: both are chosen on validation. Pieces that are done are k
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -130,8 +131,8 @@ def two_stages(
     own = 1.0 if adam else server_lr
     whole = lambda count: jnp.asarray(count).astype(jnp.int32)
     if private:
-        how = dict(private=private, start=start, tune_epochs=None, tune_steps=0)
-        inner = dict(inner_epochs=whole(inner_epochs), inner_lr=lr if inner_lr is None else inner_lr)
+        how: dict[str, Any] = dict(private=private, start=start, tune_epochs=None, tune_steps=0)
+        inner: dict[str, Any] = dict(inner_epochs=whole(inner_epochs), inner_lr=lr if inner_lr is None else inner_lr)
         method = local_ffgg(loss, epochs=1, lr=lr, server_lr=own, batch=batch, **how, **inner)
     else:
         method = fed_avg(loss, epochs=1, lr=lr, server_lr=own, batch=batch)
@@ -154,12 +155,9 @@ def followed(place: Arena, course: Course, variants: dict[str, Variant], step: S
     for seed in course.seeds:
         step(f"first stage: seed {seed}")
         settings = (what, course.first, course.lr[0], course.server_lr[0], course.adam, seed)
-        arrays, _ = kept("first stage", settings, lambda seed=seed: first_stage(seed))
+        arrays, _ = kept("first stage", settings, partial(first_stage, seed))
         models[seed] = rebuild_tree("model", shapes, arrays)
-    return {
-        name: _variant(place, course, variant, models, lambda said, name=name: step(f"{name}: {said}"), (what, name))
-        for name, variant in variants.items()
-    }
+    return {name: _variant(place, course, variant, models, step, (what, name)) for name, variant in variants.items()}
 
 
 def steps(course: Course, variants: dict[str, Variant]) -> int:
@@ -211,7 +209,11 @@ def _variant(
         errors = np.stack([one.errors for one in tried])
         return _judged(engine, place, course, runs[best.work], best) | {"tried": errors}, about
 
-    step(f"seed {first}")
+    def later(seed: int) -> Piece:
+        return _judged(engine, place, course, trained(seed, best.work), best), {}
+
+    name = settings[1]
+    step(f"{name}: seed {first}")
     settings = (settings, course, variant, first)
     arrays, about = kept(f"{variant.private or 'none'} {variant.start}", settings, first_seed)
     rows = zip(about["tried"], arrays["tried"], strict=True)
@@ -219,9 +221,8 @@ def _variant(
     best = min(tried, key=_merit)
     found = [arrays]
     for seed in others:
-        step(f"seed {seed}")
-        make = lambda seed=seed: (_judged(engine, place, course, trained(seed, best.work), best), {})
-        found.append(kept(f"{variant.private or 'none'} {variant.start}", (settings, seed), make)[0])
+        step(f"{name}: seed {seed}")
+        found.append(kept(f"{variant.private or 'none'} {variant.start}", (settings, seed), partial(later, seed))[0])
     of = lambda name: np.stack([each[name] for each in found])
     newcomers = {most: of(f"new_{most}") for most in ((0, *course.newcomers) if course.newcomers else ())}
     diagnosis = Diagnosis(*about["diagnosis"]) if about.get("diagnosis") else None
