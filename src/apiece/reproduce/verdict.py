@@ -116,7 +116,8 @@ def over_clients_and_seeds(gains: Any, weights: Any) -> Mean:
     middle = float(each.mean())
     parts = [mean_of(each), mean_of(len(share) * share * (gains.mean(0) - middle))]
     squares = np.array([part.error**2 for part in parts])
-    free = squares.sum() ** 2 / max(float((squares**2 / (np.array(gains.shape) - 1)).sum()), 1e-300)
+    freedom = float((squares**2 / (np.array(gains.shape) - 1)).sum())
+    free = squares.sum() ** 2 / freedom if freedom > 0 else 1.0
     return _mean(middle, math.sqrt(squares.sum()), free)
 
 

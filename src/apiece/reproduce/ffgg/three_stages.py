@@ -27,7 +27,7 @@ from apiece.experiment.train import train
 from apiece.files import arrays_by_path, rebuild_tree
 from apiece.methods.fed_adam import adam_uncorrected
 from apiece.methods.fed_avg import fed_avg
-from apiece.methods.local_ffgg import local_ffgg
+from apiece.methods.local_ffgg import local_ffgg, visit_of
 from apiece.models import Model, adapted
 from apiece.protocol import Loss, Method, Params, Tree
 from apiece.reproduce.keep import Piece, kept
@@ -131,9 +131,9 @@ def two_stages(
     own = 1.0 if adam else server_lr
     whole = lambda count: jnp.asarray(count).astype(jnp.int32)
     if private:
-        how: dict[str, Any] = dict(private=private, start=start, tune_epochs=None, tune_steps=0)
-        inner: dict[str, Any] = dict(inner_epochs=whole(inner_epochs), inner_lr=lr if inner_lr is None else inner_lr)
-        method = local_ffgg(loss, epochs=1, lr=lr, server_lr=own, batch=batch, **how, **inner)
+        method = local_ffgg(loss, private=private, start=start, server_lr=own, tune_epochs=None, tune_steps=0)
+        inner = dict(inner_epochs=whole(inner_epochs), inner_lr=lr if inner_lr is None else inner_lr)
+        method = method._replace(local=visit_of(loss, epochs=1, lr=lr, start=start, batch=batch, **inner))
     else:
         method = fed_avg(loss, epochs=1, lr=lr, server_lr=own, batch=batch)
     if adam:
