@@ -73,7 +73,7 @@ def images(count: int, new: int, rounds: int, seeds: tuple[int, ...], quick: boo
     course = Course(first, _second(first), seeds, (0.5, 0.01), tune_lrs=(0.01, 0.1), newcomers=(5, 20),
                     diagnosed=0 if quick else 40)  # fmt: skip
     inner = MORE[:1] if quick else MORE
-    afresh = tuple(Work(epochs, 0.1) for epochs in (1.0, 20.0))
+    afresh = (Work(1.0, 0.5), Work(20.0, 0.5), Work(20.0, 2.0))
     variants = {
         FEDAVG: Variant(),
         "input": Variant("input", inner=inner),
@@ -100,7 +100,7 @@ def text(count: int, new: int, rounds: int) -> Job:
         "first block": Variant("block0", inner=MORE),
         "last block": Variant(last, inner=MORE),
         "adapter": Variant("adapter", inner=MORE),
-        f"last block{FRESH}": Variant(last, "fresh", (Work(1.0, 0.1), Work(10.0, 0.1))),
+        f"last block{FRESH}": Variant(last, "fresh", (Work(1.0, 0.3), Work(10.0, 0.3))),
     }
     return "text", place, course, variants
 

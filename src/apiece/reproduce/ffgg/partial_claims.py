@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from apiece.experiment.build import Arena
-from apiece.reproduce.ffgg.three_stages import Course, Finished, Work
+from apiece.reproduce.ffgg.three_stages import Course, Finished
 from apiece.reproduce.verdict import Claim, Mean, effect, mean_of, over_clients_and_seeds, stated
 
 FEDAVG, TUNED = "FedAvg", "FedAvg, all tuned"
@@ -90,27 +90,34 @@ def fresh_claims(trained: Trained) -> list[Claim]:
     claims = []
     for name in [name for name in trained.finished if name.endswith(FRESH)]:
         what, base = f"{trained.what}, {name.removesuffix(FRESH)} private, fresh every round", name.removesuffix(FRESH)
-        claims.append(effect(f"{what}: points above FedAvg", "above 0", trained.above(name, FEDAVG), above=0))
+        each = trained.finished[name]
+        works = list(dict.fromkeys(one.work for one in each.tried))
+        # What loses while the most work is the best may only have worked too little.
+        edge = "" if each.chosen.work.epochs < max(work.epochs for work in works) else "more inner work was not tried"
+        gain = trained.above(name, FEDAVG)
+        short = edge if gain.value < 0 else ""
+        claims.append(effect(f"{what}: points above FedAvg", "above 0", gain, above=0, unfinished=short))
         if base in trained.finished:
             said = f"{what}: points below one that starts where the first stage ended"
-            claims.append(effect(said, "above 0", trained.above(base, name), above=0, source="here"))
-        tried = trained.finished[name].tried
-        best = lambda work, tried=tried: min((one for one in tried if one.work == work), key=lambda o: o.errors.mean())
-        works = list(dict.fromkeys(one.work for one in tried))
+            claims.append(effect(said, "above 0", trained.above(base, name), above=0, source="here", unfinished=edge))
         if len(works) > 1:
-            more = mean_of(100 * (best(works[0]).errors - best(works[-1]).errors))
-            said = f"{what}: validation points that {epochs(works[-1])} gain over {epochs(works[0])} (over clients)"
+            errors = lambda count, tried=each.tried: min(
+                (one.errors for one in tried if one.work.epochs == count), key=np.mean
+            )
+            few, many = (end(work.epochs for work in works) for end in (min, max))
+            more = mean_of(100 * (errors(few) - errors(many)))
+            said = f"{what}: validation points that {epochs(many)} gain over {epochs(few)} (over clients)"
             claims.append(effect(said, "above 0", more, above=0, source="here"))
     return claims
 
 
-def epochs(work: Work) -> str:
+def epochs(count: float) -> str:
     """In words.
 
-    >>> epochs(Work(1.0)), epochs(Work(20.0))
+    >>> epochs(1.0), epochs(20.0)
     ('1 epoch of inner work', '20 epochs of inner work')
     """
-    return f"{work.epochs:.0f} epoch{'s' if work.epochs != 1 else ''} of inner work"
+    return f"{count:.0f} epoch{'s' if count != 1 else ''} of inner work"
 
 
 def diagnosed(trained: Trained, ranked: list[str]) -> list[Claim]:

@@ -201,7 +201,9 @@ def _variant(
         tried, runs = [], {}
         for work in variant.inner:
             runs[work] = trained(first, work)
-            tried += [_tried(engine, place, course, runs[work], work, lr) for lr in course.tune_lrs]
+            # A part that has to be learned anew is tuned at the end as it was in every round.
+            lrs = course.tune_lrs if work.lr is None else (work.lr,)
+            tried += [_tried(engine, place, course, runs[work], work, lr) for lr in lrs]
         best = min(tried, key=_merit)
         about: dict[str, Any] = {"tried": [[list(one.work), one.tune_lr, one.loss] for one in tried]}
         if variant.private and course.diagnosed:
