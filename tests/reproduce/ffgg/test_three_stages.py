@@ -60,7 +60,7 @@ def test_fedavg_goes_on_from_the_model_of_the_first_stage(place, finished):
 
 
 def test_inner_work_and_the_last_step_are_the_best_on_validation(finished):
-    for name, each in finished.items():
+    for each in finished.values():
         assert len(each.tried) == 2
         least = min(one.errors.mean() for one in each.tried)
         assert each.chosen.errors.mean() == least and each.chosen.errors.shape == (10,)
