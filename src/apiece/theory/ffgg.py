@@ -114,7 +114,7 @@ def late_bound(smoothness: Any, distance: Any, replies: Any, active: Any, delay:
     theta* falls in expectation by 2 step/L of E|F_m|^2 a version, but for what A replies, up to d versions late, add.)
 
     >>> round(late_bound(1.0, 3.0, 1000, 8, 95), 4)
-    0.5673
+    0.5672
     """
     (distance,) = from_zero(distance=distance)
     L, replies, active, delay = above_zero(smoothness=smoothness, replies=replies, active=active, delay=delay)
