@@ -113,6 +113,8 @@ def test_who_stops_a_reproduction_finds_nothing_half_written(here, monkeypatch):
     monkeypatch.setattr(published.module_of("ffgg-async"), "run", run)
     assert "nothing was written" in call("reproduce", "ffgg-async", "--out", "kept", code=130).stderr
     assert not (here / "kept").exists()
+    told = call("reproduce", "ffgg-async", "--out", "kept", "--keep", "pieces", code=130).stderr
+    assert "but what is done, in pieces: the same command goes on" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(("command", "said"), [(("asymptotic",), "did you mean 'asymptotics'"), ((), "--list")])

@@ -22,6 +22,7 @@ from apiece.reproduce.verdict import (
     effect,
     judge,
     mean_of,
+    over_clients_and_seeds,
     weakest,
     within,
 )
@@ -164,3 +165,15 @@ def test_a_table_may_hold_words_beside_numbers(tmp_path):
              "notes": (), "seconds": 1.0, "figure": figure}  # fmt: skip
     files = write(found, tmp_path)
     assert "cnn 8-16" in (tmp_path / "figure.html").read_text(encoding="utf-8") and tmp_path / "verdict.json" in files
+
+
+def test_intervals_over_clients_and_seeds_cover_and_know_both():
+    """Gains with a part of the client, one of the seed, and chance: the truth is 0."""
+    rng, inside = np.random.default_rng(5), []
+    for _ in range(500):
+        gains = rng.normal(size=(1, 30)) + 0.3 * rng.normal(size=(4, 1)) + rng.normal(size=(4, 30))
+        low, high = over_clients_and_seeds(gains, rng.uniform(1, 3, 30)).interval
+        inside.append(low < 0 < high)
+    assert 0.94 < np.mean(inside) <= 1
+    sure = over_clients_and_seeds(np.ones((3, 5)), np.ones(5))
+    assert sure.value == 1 and sure.interval == (1, 1)

@@ -173,3 +173,36 @@ def test_coupled_clients_are_as_monotone_as_example_2_says():
     assert ffgg.coupled_convexity(2.0, 0.7, 0.7) == pytest.approx(2 - 0.49)
     with pytest.raises(UserError, match="too strongly"):
         ffgg.coupled_convexity(1.0, 0.8, 0.8)
+
+
+def test_late_replies_keep_the_bound_by_plain_numpy():
+    """Clients of one optimum, drawn uniformly, replies late at random: the mean of |F_m|^2 over all versions."""
+    rng, clients, active, rounds = np.random.default_rng(3), 6, 3, 200
+    root = rng.normal(size=(clients, 4, 2))
+    j = root @ np.swapaxes(root, 1, 2)
+    smoothness = np.linalg.eigvalsh(j)[:, -1].max()
+    over = []
+    for _ in range(30):
+        best, delay, plans = rng.normal(size=4), 0, []
+        # Who arrives when does not depend on the values: first the plan, whose longest delay sets the step.
+        work = [(int(rng.integers(clients)), 0, rng.exponential()) for _ in range(active)]
+        for r in range(rounds):
+            m, since, at = work.pop(int(np.argmin([job[2] for job in work])))
+            delay = max(delay, r - since)
+            plans.append((m, since))
+            work.append((int(rng.integers(clients)), r + 1, at + rng.exponential()))
+        step = late_step(smoothness, active, max(delay, 1))
+        thetas, squares = [np.zeros(4)], []
+        for m, since in plans:
+            squares.append((np.einsum("mij,j->mi", j, thetas[-1] - best) ** 2).sum(-1).mean())
+            thetas.append(thetas[-1] - step * j[m] @ (thetas[since] - best))
+        over.append(np.mean(squares) / ffgg.late_bound(smoothness, np.linalg.norm(best), rounds, active, max(delay, 1)))
+    assert 0.01 < np.mean(over) < 1
+
+
+def test_the_late_bound_is_the_plain_one_at_a_smaller_step_but_for_a_ninth():
+    step = late_step(1.0, 8, 95)
+    late, plain = ffgg.late_bound(1.0, 3.0, 500, 8, 95), gradient_bound(1.0, 3.0, 500, step)
+    assert 1 / 1.25 <= late / plain <= 1 / 0.89
+    with pytest.raises(UserError, match="at most at `late_step`"):
+        ffgg.late_bound(1.0, 3.0, 500, 8, 95, step=0.1)

@@ -19,6 +19,10 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for verdict and figure; default: a new one under runs/.")
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="Folder for what is trained, from which a stopped run goes on (partial)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a published experiment, and judge what it claims. Published, ours, verdict. Real data: see APIECE_DATA."""
@@ -37,9 +41,9 @@ def reproduce(
             raise UserError(f"which one? {', '.join(published.NAMES)} (or --list)")
         published.module_of(name)
         folder = make_folder(out or find_free_path(Path("runs") / f"reproduce-{name}"))
-        with _nothing_half_written(folder):
+        with _nothing_half_written(folder, keep):
             with progress() as watch:
-                found = published.reproduce(name, quick=quick, watch=watch)
+                found = published.reproduce(name, quick=quick, watch=watch, keep=keep)
             files = published.write(found, folder)
         told = {key: value for key, value in found.items() if key != "figure"}
         show_result(told, json, _verdict(found))
@@ -47,14 +51,15 @@ def reproduce(
 
 
 @contextlib.contextmanager
-def _nothing_half_written(folder: Path) -> Iterator[None]:
-    """The folder was new and empty: whoever is stopped leaves none."""
+def _nothing_half_written(folder: Path, keep: Path | None) -> Iterator[None]:
+    """The folder was new and empty: whoever is stopped leaves none, but for the pieces in `keep`."""
     try:
         yield
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, KeyboardInterrupt):
-            err.print("\nstopped; nothing was written")
+            left = "" if keep is None else f" but what is done, in {keep}: the same command goes on from there"
+            err.print(f"\nstopped; nothing was written{left}")
             raise typer.Exit(130) from None
         raise
 

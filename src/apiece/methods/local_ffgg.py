@@ -1,5 +1,8 @@
 """Local FFGG: FFGG with more than one step of the shared part between two rounds."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 
 from apiece import tree
@@ -57,15 +60,39 @@ def local_ffgg(
     base = ffgg(
         loss, private=private, start=start, batch=batch, tune_epochs=tune_epochs, tune_steps=tune_steps, tune_lr=tune_lr
     )
+    work: dict[str, Any] = dict(
+        inner_steps=inner_steps, inner_epochs=inner_epochs, inner_lr=inner_lr, steps=steps, epochs=epochs, lr=lr
+    )
+    merge = lambda theta, replies, cohort, key: tree.step(theta, server_lr, plain_mean(replies, cohort.weight))
+    return base._replace(local=visit_of(loss, solver=solver, start=start, batch=batch, **work), merge=merge)
+
+
+def visit_of(
+    loss: Loss,
+    *,
+    inner_steps: Tree = 20,
+    inner_epochs: Tree | None = None,
+    inner_lr: Tree = 0.1,
+    steps: Tree = 20,
+    epochs: Tree | None = None,
+    lr: Tree = 0.1,
+    solver: str = "gradient",
+    start: str = "random",
+    batch: int = 32,
+) -> Callable[[Client, Params, Data, Tree], tuple[Client, Reply]]:
+    """What a client does in a round of `local_ffgg`; numbers of steps and passes may be traced.
+
+    >>> visit_of(lambda params, batch, key: 0.0, start="kept").__name__
+    'local'
+    """
     begin = starts("local_ffgg", start)
 
     def local(kept: Client, theta: Params, data: Data, key: Tree) -> tuple[Client, Reply]:
         start_key, solve_key, last_key = jax.random.split(key, 3)
-        how = dict(solver=solver, steps=inner_steps, epochs=inner_epochs, lr=inner_lr, batch=batch)
+        how: dict[str, Any] = dict(solver=solver, steps=inner_steps, epochs=inner_epochs, lr=inner_lr, batch=batch)
         w = solve(given(loss, theta), begin(kept, start_key), data, solve_key, **how)
         how = dict(steps=steps, epochs=epochs, lr=lr, own_lr=inner_lr, batch=batch)
         y, w = alternate(loss, theta, w, data, last_key, **how)
         return w if start == "kept" else kept, tree.sub(y, theta)
 
-    merge = lambda theta, replies, cohort, key: tree.step(theta, server_lr, plain_mean(replies, cohort.weight))
-    return base._replace(local=local, merge=merge)
+    return local

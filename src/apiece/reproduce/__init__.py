@@ -18,6 +18,7 @@ from apiece.experiment.train import Watch
 from apiece.files import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
+from apiece.reproduce.keep import keeping
 from apiece.reproduce.verdict import FORMAT, VERDICTS, Claim, Reproduction, claim_of
 
 SYNTHETIC = {  # name -> its module, in the folder of its paper
@@ -49,11 +50,16 @@ def title_of(name: str) -> str:
     return (module_of(name).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
-def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> dict[str, Any]:
-    """Run one; its result is plain, but for the figure, which `write` takes out."""
+def reproduce(
+    name: str, *, quick: bool = False, watch: Watch | None = None, keep: Path | None = None
+) -> dict[str, Any]:
+    """Run one; its result is plain, but for the figure, which `write` takes out.
+
+    `keep`: a folder for what a long one has trained, from which it goes on if it was stopped (see `keep.kept`).
+    """
     module = module_of(name)
     start = time.perf_counter()
-    with jax.enable_x64(name not in REAL):
+    with jax.enable_x64(name not in REAL), keeping(keep):
         found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
     return {
         "format": FORMAT,

@@ -69,7 +69,7 @@ class Mean(NamedTuple):
     seen: float = math.nan  # how far from no effect a true one must be, to be told from it in four of five cases
 
 
-def _mean(middle: float, error: float, free: int) -> Mean:
+def _mean(middle: float, error: float, free: float) -> Mean:
     wide, power = (float(stats.t.ppf(share, free)) * error for share in (0.975, 0.8))
     return Mean(middle, error, (middle - wide, middle + wide), wide + power)
 
@@ -98,6 +98,27 @@ def over_splits(samples: Any, exchanged: float = 0.25) -> Mean:
     samples = np.asarray(samples, float)
     error = float(samples.std(ddof=1) * math.sqrt(1 / len(samples) + exchanged))
     return _mean(float(samples.mean()), error, len(samples) - 1)
+
+
+def over_clients_and_seeds(gains: Any, weights: Any) -> Mean:
+    """The weighted mean over clients of gains [seeds, clients], for other such clients and other seeds alike.
+
+    Seeds share their clients and clients their seeds: the two errors are added (each holds a part of the other, so
+    that the sum is rather too large), with the degrees of freedom of Welch and Satterthwaite.
+
+    >>> clients, seeds = np.array([-1.0, 0.0, 4.0]), np.array([[0.0], [0.1]])
+    >>> found = over_clients_and_seeds(clients + seeds, np.ones(3))
+    >>> round(found.value, 2), round(found.error**2, 4) == round(7 / 3 + 0.05**2, 4)
+    (1.05, True)
+    """
+    gains, share = np.asarray(gains, float), np.asarray(weights, float) / np.sum(weights)
+    each = gains @ share
+    middle = float(each.mean())
+    parts = [mean_of(each), mean_of(len(share) * share * (gains.mean(0) - middle))]
+    squares = np.array([part.error**2 for part in parts])
+    freedom = float((squares**2 / (np.array(gains.shape) - 1)).sum())
+    free = squares.sum() ** 2 / freedom if freedom > 0 else 1.0
+    return _mean(middle, math.sqrt(squares.sum()), free)
 
 
 def ratio_of(above: Any, below: Any) -> Mean:

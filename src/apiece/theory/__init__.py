@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         linear,
         printed,
         risk,
+        robust,
         self_fl,
         spectrum,
     )
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "asymptotics", "risk", "crossovers", "finite", "spectrum", "printed", "linear",
-    "clup", "complexities", "self_fl", "all_for_all", "all_for_all_rates", "ffgg",
+    "clup", "complexities", "self_fl", "all_for_all", "all_for_all_rates", "ffgg", "robust",
 ]
 # fmt: on
 

@@ -105,6 +105,26 @@ def late_step(smoothness: Any, active: Any, delay: Any) -> Any:
     return plain(1 / (2 * L * np.sqrt(2 * active * delay)))
 
 
+def late_bound(smoothness: Any, distance: Any, replies: Any, active: Any, delay: Any, step: Any = None) -> Any:
+    """The mean of E|F_m|^2 over the versions of asynchronous FFGG is at most this, after R replies (Theorem 7).
+
+    L |theta_0 - theta*|^2 / (step R (3/2 - x - 2 A d x^2)) with x = step L, for steps up to `late_step`, the default:
+    then the last factor is at least 0.89, and the rate that of `gradient_bound` at the smaller step. Needs an optimum
+    that all share, and the next client drawn uniformly. (With the replies at work counted as merged, the distance to
+    theta* falls in expectation by 2 step/L of E|F_m|^2 a version, but for what A replies, up to d versions late, add.)
+
+    >>> round(late_bound(1.0, 3.0, 1000, 8, 95), 4)
+    0.5672
+    """
+    (distance,) = from_zero(distance=distance)
+    L, replies, active, delay = above_zero(smoothness=smoothness, replies=replies, active=active, delay=delay)
+    most = late_step(L, active, delay)
+    x = L * (most if step is None else np.asarray(step, float))
+    if (x > L * most * (1 + 1e-12)).any() or not (x > 0).all():
+        raise UserError("the bound holds for steps above 0 and at most at `late_step`, 1/(2 L sqrt(2 A d))")
+    return plain(L**2 * distance**2 / (x * replies * (1.5 - x - 2 * active * delay * x**2)))
+
+
 def inner_steps(
     smoothness: Any,
     private_smoothness: Any,

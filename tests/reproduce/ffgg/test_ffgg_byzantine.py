@@ -19,7 +19,8 @@ def pulls_of(f, k, theta):
 
 
 def test_the_honest_optimum_is_where_the_honest_balance():
-    f, best = problems(2)
+    made, best = problems(2)
+    f = made.f
     for k in range(4):
         assert np.linalg.norm(pulls_of(f, k, best[k])[HONEST].mean(0)) < 1e-12
     assert np.abs(pulls_of(f, 0, best[0])).max() < 1e-12 < 0.1 < np.abs(pulls_of(f, 2, best[2])).max()
@@ -53,7 +54,8 @@ def test_a_run_is_the_program(monkeypatch):
     flip, target = attack("sign_flip", scale=3.0, of="honest"), ATTACKS["target flip"]
     found = errors([rule("plain_mean"), rule("median")], {"sign flip": flip, "target flip": target}, 1)
     assert found.shape == (2, 2, 2, 1, 2)
-    f, best = problems(1)
+    made, best = problems(1)
+    f = made.f
     for r, merge in enumerate((lambda rows: rows.mean(0), lambda rows: np.median(rows, axis=0))):
         for a in (0, 1):
             for k in (0, 1):

@@ -21,6 +21,7 @@ TITLES = {
     "all_for_all": "All-for-one and All-for-all",
     "all_for_all_rates": "How fast All-for-all converges",
     "ffgg": "FFGG",
+    "robust": "Robust means",
 }
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,38 @@ from numpy.typing import NDArray
 from apiece.aggregate import Rule
 from apiece.methods import CATALOG
 from apiece.protocol import Data, Method, Params, Tree
-from apiece.reproduce.ffgg.private_quadratics import Quadratics, loss, shared_and_apart, times
+from apiece.reproduce.ffgg.private_quadratics import Problems, Quadratics, loss, shared_and_apart, times
 from apiece.reproduce.repeat import repeated
 from apiece.split import split
 from apiece.wrap import attacked, robust
 from apiece.wrap.attacks import Attack, Scene
 from apiece.wrap.attacks import attack as attack_named
 
-CLIENTS, LIARS, SHARED, PRIVATE, STEP, ROUNDS, LOOK = 20, (16, 17, 18, 19), 10, 4, 0.3, 400, 5
-HONEST = slice(CLIENTS - len(LIARS))
+SHARED, PRIVATE, STEP, ROUNDS, LOOK = 10, 4, 0.3, 400, 5
 OPTIMA = ("shared", "apart")
+
+
+class World(NamedTuple):
+    """How many clients, of whom the last ones lie, and where the eigenvalues of the J_m are."""
+
+    clients: int
+    liars: int
+    spectrum: tuple[float, float]
+
+    @property
+    def honest(self) -> slice:
+        """The others."""
+        return slice(self.clients - self.liars)
+
+    @property
+    def lying(self) -> tuple[int, ...]:
+        """Who lies."""
+        return tuple(range(self.clients - self.liars, self.clients))
+
+
+MANY = World(20, 4, (0.5, 1.5))  # liars: far more than the proof allows
+FEW = World(40, 2, (0.6, 1.4))  # as many as it allows
+CLIENTS, LIARS, HONEST = MANY.clients, MANY.lying, MANY.honest
 
 
 def target_flip() -> Attack:
@@ -92,35 +114,50 @@ def rule_of(rules: list[Rule], which: Any) -> Rule:
     return Rule(combine, remembers=any(one.remembers for one in rules))
 
 
-def problems(instances: int) -> tuple[Quadratics, NDArray]:
+def problems(instances: int, world: World = MANY) -> tuple[Problems, NDArray]:
     """All instances with the optima shared, then all with the optima apart; and the honest optimum of each.
 
-    >>> f, best = problems(2)
-    >>> f.t.shape, best.shape, bool(np.allclose(best[:2], best[2:], atol=1e-6))
+    >>> made, best = problems(2)
+    >>> made.f.t.shape, best.shape, bool(np.allclose(best[:2], best[2:], atol=1e-6))
     ((4, 20, 10), (4, 10), False)
     """
-    made = shared_and_apart(instances, (CLIENTS, SHARED, PRIVATE), lambda rng, shape: rng.uniform(0.5, 1.5, shape))
-    forces = times(made.j, made.optima)[:, HONEST].mean(1)
-    return made.f, np.linalg.solve(made.j[:, HONEST].mean(1), forces[..., None])[..., 0]
+    sizes = world.clients, SHARED, PRIVATE
+    made = shared_and_apart(instances, sizes, lambda rng, shape: rng.uniform(*world.spectrum, shape))
+    forces = times(made.j, made.optima)[:, world.honest].mean(1)
+    return made, np.linalg.solve(made.j[:, world.honest].mean(1), forces[..., None])[..., 0]
 
 
 def errors(rules: list[Rule], attacks: Mapping[str, Attack], instances: int) -> NDArray:
     """The distance to the honest optimum, [rules, attacks, shared or apart, instances, looks]."""
-    f, best = problems(instances)
+    made, best = problems(instances)
+    found = distances(rules, attacks, made.f, best, np.full((len(rules), len(best)), STEP), MANY, ROUNDS)
+    return found.reshape(*found.shape[:2], len(OPTIMA), instances, -1)
+
+
+def distances(
+    rules: list[Rule],
+    attacks: Mapping[str, Attack],
+    f: Quadratics,
+    best: NDArray,
+    steps: NDArray,
+    world: World,
+    rounds: int,
+) -> NDArray:
+    """The distance to `best` [problems, d], [rules, attacks, problems, looks]; steps [rules, problems]."""
     shape = len(rules), len(attacks), len(best)
     each = lambda part: np.broadcast_to(part, shape[:2] + part.shape).reshape(-1, *part.shape[1:])
     reply = lambda params: split(params, "w")[0]
 
     def build(hyper: dict[str, Any], round: Any) -> Method:
-        base = CATALOG["ffgg"](loss, private="w", start="zero", inner_steps=1, inner_lr=1.0, lr=STEP, batch=0)
+        base = CATALOG["ffgg"](loss, private="w", start="zero", inner_steps=1, inner_lr=1.0, lr=hyper["lr"], batch=0)
         defended = robust(base, rule_of(rules, hyper["rule"]), reply=reply)
-        return attacked(defended, one_of(attacks, hyper["attack"]), clients=LIARS, reply=reply)
+        return attacked(defended, one_of(attacks, hyper["attack"]), clients=world.lying, reply=reply)
 
     def look(server: Tree, models: Params, given: Tree) -> Tree:
         return jnp.linalg.norm(server.inner.inner["theta"] - given)
 
     x, y = jax.tree.map(each, f.examples())
-    of_rule, of_attack, _ = (grid.ravel() for grid in np.indices(shape))
-    hyper = {"rule": of_rule, "attack": of_attack}
-    found = repeated(build, f.start(), x, y, look, rounds=ROUNDS, every=LOOK, given=each(best), hyper=hyper)
-    return found.reshape(*shape[:2], len(OPTIMA), instances, -1)
+    of_rule, of_attack, of_problem = (grid.ravel() for grid in np.indices(shape))
+    hyper = {"rule": of_rule, "attack": of_attack, "lr": steps[of_rule, of_problem]}
+    found = repeated(build, f.start(), x, y, look, rounds=rounds, every=LOOK, given=each(best), hyper=hyper)
+    return found.reshape(*shape, -1)

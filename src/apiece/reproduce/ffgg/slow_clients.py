@@ -39,6 +39,11 @@ def pull(made: Problems, k: int, theta: NDArray) -> float:
     return float(np.linalg.norm(times(made.j[k], theta - made.optima[k]).mean(0)))
 
 
+def mean_square(made: Problems, k: int, theta: NDArray) -> float:
+    """The mean over clients of |F_m|^2, of problem k."""
+    return float((times(made.j[k], theta - made.optima[k]) ** 2).sum(-1).mean())
+
+
 def best(made: Problems, k: int, weight: NDArray) -> NDArray:
     """Where the clients' weighted mean is zero."""
     return np.linalg.solve(np.tensordot(weight, made.j[k], 1), weight @ times(made.j[k], made.optima[k]))
@@ -94,6 +99,11 @@ class Federation:
         if not isinstance(engine, Asynchronous):
             return Trace(np.array(clock), np.array(theta))
         journal = engine.arrivals.journal(seed, CLIENTS, rounds)
-        here = journal.merge < rounds
-        heard = np.bincount(journal.client[here], minlength=CLIENTS)
-        return Trace(np.array(clock), np.array(theta), int((journal.merge - journal.start)[here].max()), heard)
+        heard = np.bincount(journal.client[journal.merge < rounds], minlength=CLIENTS)
+        return Trace(np.array(clock), np.array(theta), delay_of(engine, seed, rounds), heard)
+
+
+def delay_of(engine: Asynchronous, seed: int, rounds: int) -> int:
+    """By how many versions the latest reply of a run will be late: a plan knows it before anybody has worked."""
+    journal = engine.arrivals.journal(seed, CLIENTS, rounds)
+    return int((journal.merge - journal.start)[journal.merge < rounds].max())
