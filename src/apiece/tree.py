@@ -114,6 +114,15 @@ def stack(trees: list) -> Tree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
+def copies(a: Tree, count: int) -> Tree:
+    """A tree with a new first axis, along which `a` stands `count` times.
+
+    >>> copies(jnp.array([1.0, 2.0]), 2).tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), a)
+
+
 def take(rows: Tree, i: Tree) -> Tree:
     """Row `i` (a number or an array of numbers) of a stacked tree.
 

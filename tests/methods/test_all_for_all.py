@@ -21,8 +21,9 @@ from quadratic_runs import ENGINES, trace
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.errors import UserError
 from apiece.estimate import similarity
-from apiece.methods.all_for_all import all_for_all, naive_all_for_all
+from apiece.methods.all_for_all import all_for_all
 from apiece.methods.all_for_one import all_for_one
+from apiece.methods.naive_all_for_all import naive_all_for_all
 from apiece.protocol import Cohort, Data
 from apiece.testing.clients import Chosen
 from apiece.theory import formulas
@@ -56,7 +57,7 @@ def test_all_for_one(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_all_for_all_synchronous(engine):
-    got = trace(engine, "all_for_all", H, B, 3, clusters=[0, 0, 1], lr=0.1)
+    got = trace(engine, "all_for_all", H, B, 3, steps=1, clusters=[0, 0, 1], lr=0.1)
     close(got.models, afa(H, B, PAIR, EVERYBODY, 0.1))
     digits(got.models[:, 0], PAIR_PRINTED)
     digits(got.models[:, 1], PAIR_PRINTED)
@@ -66,7 +67,9 @@ def test_all_for_all_synchronous(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_all_for_all_one_client_at_a_time(engine):
     schedule = ((0,), (1,), (2,))
-    got = trace(engine, "all_for_all", H, B, 3, clusters=[0, 0, 1], lr=0.1, participation=Chosen(schedule=schedule))
+    got = trace(
+        engine, "all_for_all", H, B, 3, steps=1, clusters=[0, 0, 1], lr=0.1, participation=Chosen(schedule=schedule)
+    )
     close(got.models, afa(H, B, PAIR, schedule, 0.1))
     digits(got.models[:, 0], [(0.1, 0.05), (0.09375, 0.07), (0.09375, 0.07)])
     digits(got.models[:, 1], got.models[:, 0])
@@ -81,19 +84,25 @@ def last(name, rounds, h=H6, b=B6, **options):
 
 
 def test_apart_everybody_trains_alone():
-    got = last("all_for_all", 200, clusters=range(6), lr=1.0)
+    got = last("all_for_all", 200, steps=1, clusters=range(6), lr=1.0)
     close(got, local_optima(H6, B6))
 
 
 def test_together_all_share_one_model_moved_by_the_mean_gradient():
-    got = last("all_for_all", 20, clusters=[0] * 6, lr=0.5)
+    got = last("all_for_all", 20, steps=1, clusters=[0] * 6, lr=0.5)
     close(got, np.tile(wga(H6, B6, np.ones(6) / 6, 20, 0.5)[-1], (6, 1)), 1e-12)
     close(got[0], last("all_for_one", 20, population=6, lr=0.5)[0], 1e-12)
     close(got, last("fed_avg", 20, steps=1, lr=0.5), 1e-9)
 
 
+def test_with_more_steps_apart_is_local_and_together_is_fed_avg_of_equal_clients():
+    work = dict(steps=5, lr=0.3)
+    close(last("all_for_all", 4, clusters=range(6), **work), last("local", 4, **work), 1e-12)
+    close(last("all_for_all", 4, clusters=[0] * 6, **work), last("fed_avg", 4, **work), 1e-12)
+
+
 def test_within_a_cluster_all_for_all_is_all_for_one():
-    got = last("all_for_all", 20, clusters=[0, 1, 1, 0, 1, 2], lr=0.5)
+    got = last("all_for_all", 20, steps=1, clusters=[0, 1, 1, 0, 1, 2], lr=0.5)
     for members in ((0, 3), (1, 2, 4), (5,)):
         share = np.isin(np.arange(6), members) / len(members)
         expected = wga(H6, B6, share, 20, 0.5)[-1]
@@ -131,7 +140,7 @@ def test_steps_are_those_of_gradient_descent_on_the_mixed_objective():
         scale = 6 if len(cohort) == 6 else 1  # the gradient of f has 1/N; one client, drawn, stands for all
         y = y - scale * (lr / top) * filter.T @ g / (6 if len(cohort) == 6 else 1)
     schedule = (tuple(range(6)), (2,), (4,))
-    got = last("all_for_all", 3, bias=b, eps=0.9, lr=lr, participation=Chosen(schedule=schedule))
+    got = last("all_for_all", 3, steps=1, bias=b, eps=0.9, lr=lr, participation=Chosen(schedule=schedule))
     close(got, filter @ y, 1e-12)
 
 
@@ -154,7 +163,7 @@ def star(clients):
 def test_on_a_star_the_printed_step_diverges_and_the_corrected_one_does_not():
     h, b, top = np.ones((100, 1, 1)), np.zeros((100, 1)), largest(neighbours(star(100), 1.0))
     assert top == pytest.approx(25.0, abs=0.05)
-    risk = lambda lr: np.mean(last("all_for_all", 30, h, b, bias=star(100), lr=lr, start=np.ones(1)) ** 2) / 2
+    risk = lambda lr: np.mean(last("all_for_all", 30, h, b, steps=1, bias=star(100), lr=lr, start=np.ones(1)) ** 2) / 2
     assert risk(0.5 * top) == pytest.approx(2e63, rel=0.3)  # lr is divided by 25: this is the step 1/(2L)
     assert risk(0.5) == pytest.approx(4.6e-3, rel=0.02)
 
@@ -165,20 +174,20 @@ def test_with_theory_the_step_and_the_phases_are_the_theorys():
     options = dict(bias=b, eps=0.5, smoothness=1.0, convexity=0.25, noise=0.5)
     rounds = int(np.ceil(np.log(4) / (0.25 * 0.5)))
     assert rounds == 12
-    shared = last("all_for_all", rounds, **options)
+    shared = last("all_for_all", rounds, steps=1, **options)
     close(shared, np.tile(wga(H6, B6, np.ones(6) / 6, rounds, 0.5)[-1], (6, 1)), 1e-12)
     lr = 0.25 * 0.25 * 6 / (2 * 0.5 * 6)
-    after = last("all_for_all", rounds + 1, **options)
+    after = last("all_for_all", rounds + 1, steps=1, **options)
     close(after, shared - lr * np.array([H6[i] @ shared[i] - B6[i] for i in range(6)]), 1e-12)
 
 
 def test_eps_halves_as_often_as_asked():
     b = np.full((6, 6), 0.2)
-    shared = last("all_for_all", 3, bias=b, eps=0.5, halve_every=3, lr=0.5)
+    shared = last("all_for_all", 3, steps=1, bias=b, eps=0.5, halve_every=3, lr=0.5)
     close(shared, np.tile(shared[0], (6, 1)), 1e-14)
-    after = last("all_for_all", 4, bias=b, eps=0.5, halve_every=3, lr=0.5)
+    after = last("all_for_all", 4, steps=1, bias=b, eps=0.5, halve_every=3, lr=0.5)
     close(after, shared - 0.5 * np.array([H6[i] @ shared[i] - B6[i] for i in range(6)]), 1e-12)
-    never = last("all_for_all", 4, bias=b, eps=0.5, lr=0.5)
+    never = last("all_for_all", 4, steps=1, bias=b, eps=0.5, lr=0.5)
     close(never, np.tile(never[0], (6, 1)), 1e-14)
 
 
@@ -242,7 +251,7 @@ def golden_schedule(samples, b):
     """Runs in one compile: b may be traced. The theory's phases, L = mu = 1, sigma^2 = 1/4, eps_0 = 1/2, from 1/2."""
 
     def one(samples, b):
-        method = all_for_all(half_square, bias=b, eps=0.5, smoothness=1.0, convexity=1.0, noise=0.25)
+        method = all_for_all(half_square, steps=1, bias=b, eps=0.5, smoothness=1.0, convexity=1.0, noise=0.25)
         return played(lambda t: method, method.init(jnp.array(0.5), None), samples)
 
     return jax.lax.map(lambda run: one(*run), (samples, b))
@@ -306,7 +315,7 @@ def test_on_an_engine_with_samples_drawn_at_random_the_claim_holds_too():
     """The engine holds a thousand samples of each and draws one a round: for t far below a thousand, nearly fresh."""
     samples, b = coins(0, CHANCES[0], 1000)
     y = np.ascontiguousarray(samples.T).reshape(-1)
-    options = dict(bias=b, eps=0.5, smoothness=1.0, convexity=1.0, noise=0.25, batch=1)
+    options = dict(steps=1, bias=b, eps=0.5, smoothness=1.0, convexity=1.0, noise=0.25, batch=1)
     build = lambda hyper, round: all_for_all(half_square, **options)
     engine = Vectorized(build, y, y, np.arange(0, 100_001, 1000), block=100)
     run = engine.start(lambda key: jnp.array(0.5), seed=0)
@@ -394,7 +403,7 @@ def squares(w, batch, key):
 
 
 def fitted(x, y, clients, rounds, participation=None, **options):
-    build = lambda hyper, round: all_for_all(squares, population=clients, **options)
+    build = lambda hyper, round: all_for_all(squares, population=clients, **{"steps": 1, "batch": 0, **options})
     offsets = np.arange(clients + 1) * (len(y) // clients)
     engine = Vectorized(build, x, y, offsets, participation=participation, block=rounds)
     run = engine.advance(engine.start(lambda key: jnp.zeros(x.shape[1]), seed=0), rounds)
@@ -454,7 +463,7 @@ def test_clients_that_were_never_seen_together_are_apart():
 
 
 def test_a_newcomer_is_shown_the_mean_of_all_models():
-    got = trace("vectorized", "all_for_all", H, B, 3, clusters=[0, 0, 1], lr=0.1)
+    got = trace("vectorized", "all_for_all", H, B, 3, steps=1, clusters=[0, 0, 1], lr=0.1)
     method = all_for_all(half_square, clusters=[0, 0, 1])
     for server, models in zip(got.server, got.models, strict=True):
         close(method.message(server, jnp.int32(3)).x, models.mean(0), 1e-12)
@@ -469,6 +478,12 @@ WRONG = [
     (all_for_all, dict(bias=[[0.0, 1.0]]), "'bias' is a 1 x 1 matrix"),
     (all_for_all, dict(bias=[[0.0, -1.0], [1.0, 0.0]]), "numbers from 0"),
     (all_for_all, dict(bias=np.zeros((2, 2)), clusters=[0, 1]), "not both"),
+    (
+        all_for_all,
+        dict(population=3, by="gradients"),
+        "by = 'gradients' is for a single gradient a round: give steps = 1",
+    ),
+    (all_for_all, dict(clusters=[0, 1], bound=1.0, distance=1.0), "theory's steps are for a single gradient"),
     (all_for_all, dict(clusters=[0, 1], smoothness=1.0), "all of 'smoothness', 'convexity' and 'noise'"),
     (all_for_all, dict(population=3, by="trial"), "'by' is not 'trial': did you mean 'trials'"),
     (all_for_all, dict(population=3, candidates=0), "'by' = 'trials' needs 'candidates' of 1 or more"),

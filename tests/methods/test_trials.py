@@ -1,5 +1,7 @@
 """With default options all-for-all finds out who belongs together, proves it on held-out examples, or lets it be."""
 
+from itertools import pairwise
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from apiece import fit
 from apiece.data import digits
 from apiece.methods import trials
-from apiece.methods.trials import ALONE, GROUPED, TOGETHER, UNHEARD, Tried
+from apiece.methods.trials import ALONE, GROUPED, TOGETHER, UNHEARD, Tried, scores
 
 
 def relabelled(clients=20, groups=2, alpha=1.0, seed=0):
@@ -89,17 +91,17 @@ NO = np.float32(UNHEARD)
 def said(phase, held, asked=(0.0,), paid=(UNHEARD,)):
     rows = len(held)
     wide = lambda values: jnp.tile(jnp.asarray(values, jnp.float32), (rows, 1))
-    return Tried(jnp.full(rows, float(phase)), jnp.asarray(held, jnp.float32), wide(asked), wide(paid))
+    return Tried(jnp.full(rows, float(phase)), scores(held), wide(asked), wide(paid))
 
 
 def test_what_is_not_heard_or_no_number_is_not_noted():
     start, ids = trials.nothing_tried(3), jnp.array([2, 0, 1])
     heard = jnp.array([True, False, True])
     first = trials.note(start, said(TOGETHER, [3.0, jnp.nan, UNHEARD]), ids, heard, True)
-    np.testing.assert_array_equal(first.halfway, [NO, NO, 3.0])
+    np.testing.assert_array_equal(first.halfway[:, 0], [NO, NO, 3.0])
     then = trials.note(first, said(TOGETHER, [2.0, 9.0, 1.0]), ids, heard, False)
-    np.testing.assert_array_equal(then.together, [NO, 1.0, 2.0])
-    np.testing.assert_array_equal(then.halfway, [NO, NO, 3.0])
+    np.testing.assert_array_equal(then.together[:, 0], [NO, 1.0, 2.0])
+    np.testing.assert_array_equal(then.halfway[:, 0], [NO, NO, 3.0])
     alone = trials.note(
         then, said(ALONE, [1.0, 1.0, 1.0], asked=(1.0, 7.0, -1.0), paid=(4.0, 5.0, 6.0)), ids, heard, False
     )
@@ -109,7 +111,7 @@ def test_what_is_not_heard_or_no_number_is_not_noted():
 
 
 def judged(halfway, together, alone, grouped, labels=(0, 0, 2, 2)):
-    column = lambda values: jnp.asarray(values, jnp.float32)
+    column = lambda values: scores(*values) if isinstance(values, tuple) else scores(values)
     tried = trials.nothing_tried(4)._replace(labels=jnp.asarray(labels, jnp.int32))
     columns = dict(halfway=halfway, together=together, alone=alone, grouped=grouped)
     found, everybody = trials.decide(tried._replace(**{name: column(values) for name, values in columns.items()}))
@@ -124,3 +126,31 @@ def test_what_has_the_least_held_out_loss_stays():
     assert judged(one, one, one, [0.5, 0.9, 1.4, 0.9]) == ([0, 0, 6, 7], False)  # a group decides as one
     unknown = [UNHEARD] * 4
     assert judged(unknown, one, one, one) == ([0, 0, 2, 2], False)
+
+
+def test_fewer_errors_stay_where_they_tell_whatever_the_loss_says():
+    """Somebody who is sure of a few mistakes has a large loss, and few errors."""
+    column = lambda loss, error: ([loss] * 4, [error] * 4, [100.0] * 4)
+    together, grouped = column(1.2, 0.45), column(1.1, 0.4)
+    assert judged(together, together, column(1.6, 0.25), grouped) == ([4, 5, 6, 7], False)
+    assert judged(together, together, column(1.6, 0.38), grouped) == ([0, 0, 2, 2], False)  # too close to tell
+
+
+def test_rows_that_are_sorted_by_label_change_nothing_of_what_is_found():
+    """Half of a sorted file lacks half of the classes."""
+    made = relabelled(alpha=100.0)
+    for split in (made.train, made.validation, made.test):
+        for a, b in pairwise(split.offsets):
+            order = a + np.argsort(split.y[a:b], kind="stable")
+            split.x[a:b], split.y[a:b] = split.x[order], split.y[order]
+    partners = run(made).partners()
+    kinds = [int(client) % 2 for client in partners.clients]
+    assert (np.equal.outer(partners.groups, partners.groups) == np.equal.outer(kinds, kinds)).all()
+
+
+def test_where_alone_has_fewer_errors_all_stay_apart():
+    """Each client names the digits in an order of its own: nobody can learn from anybody."""
+    made = relabelled(clients=10, groups=10, alpha=100.0)
+    found = run(made)
+    assert len(set(found.partners().groups)) == 10
+    assert accuracy(found) > accuracy(run(made, "local")) - 0.02

@@ -41,9 +41,10 @@ def none_yet(model: Params) -> Moments:
     return Moments(nothing, tree.zeros(model), nothing)
 
 
-def observe(seen: Moments, model: Params) -> Moments:
+def observe(seen: Moments, model: Params, squared: bool = True) -> Moments:
     """One model more (Welford's rule): with t the new count, mean' = mean + (x - mean) / t and
-    variance' = (t - 1) / t (variance + |mean' - mean|^2) + |x - mean'|^2 / t.
+    variance' = (t - 1) / t (variance + |mean' - mean|^2) + |x - mean'|^2 / t. Not `squared`: with |mean' - mean|, as
+    Self-FL's listing has it, which is no variance.
 
     >>> two = observe(observe(none_yet(jnp.array(0.0)), jnp.array(1.0)), jnp.array(3.0))
     >>> float(two.mean), float(two.variance)
@@ -52,6 +53,8 @@ def observe(seen: Moments, model: Params) -> Moments:
     count = seen.number + 1
     mean = tree.mix(seen.mean, model, 1 / count)
     moved, away = apart(mean, seen.mean), apart(model, mean)
+    if not squared:  # the length in all d coordinates, for a variance that is d times what is kept here
+        moved = jnp.sqrt(moved / sum(leaf.size for leaf in jax.tree.leaves(model)))
     return Moments(count, mean, (count - 1) / count * (seen.variance + moved) + away / count)
 
 

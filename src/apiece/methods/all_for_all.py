@@ -1,4 +1,4 @@
-"""All-for-all (AFA): a model for every client at the price of one gradient each."""
+"""All-for-all (AFA): a model for every client at the price of one reply each."""
 
 from dataclasses import replace
 from functools import partial
@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from apiece import tree
-from apiece.client.descend import full_loss
+from apiece.client.descend import descend, full_loss
 from apiece.client.solve import slopes
 from apiece.errors import UserError, suggest
 from apiece.estimate.similarity import (
-    bias_of_clusters,
     combine,
     gradient_and_error,
     largest_eigenvalue,
@@ -23,6 +21,7 @@ from apiece.estimate.similarity import (
     squared_distances,
 )
 from apiece.methods import trials
+from apiece.methods.given_bias import given_bias
 from apiece.protocol import Client, Cohort, Data, Loss, Message, Method, Params, Reply, Server, Tree
 from apiece.registry import FromZero, Positive, StepSize, Tolerance
 from apiece.theory import formulas
@@ -71,14 +70,16 @@ class Shown(NamedTuple):
 def all_for_all(
     loss: Loss,
     *,
+    model: Any = None,
     population: FromZero = 0,
-    lr: StepSize = 1.0,
+    steps: int = 20,
+    lr: StepSize = 0.1,
     bias: Any = (),
     clusters: Any = (),
     eps: Tolerance = 1.0,
     halve_every: FromZero = 0,
     by: str = "trials",
-    warmup: int = 20,
+    warmup: int = 10,
     smoothness: Positive | None = None,
     convexity: Positive | None = None,
     noise: Positive | None = None,
@@ -86,20 +87,23 @@ def all_for_all(
     distance: Positive | None = None,
     averaged: bool = False,
     candidates: FromZero = 3,
-    batch: FromZero = 0,
+    batch: FromZero = 32,
 ) -> Method:
-    """Every client's model moves by the gradients of those like it, each taken at that one's own model.
+    """Every client's model moves by the work of those like it, each done from that one's own model.
 
-    Client j answers with g_j = G_j(x_j), one gradient. Server: x_i <- x_i - r sum over j in S of W_ij g_j, with
-    W = Lambda Lambda', Lambda 1/N_i on the N_i clients with b_ij <= eps/2 (S: who answered; no N/|S|), and r = lr / l,
-    l = lambda_max(W), unless the constants of a theory are given. All start at one point: what lies outside the range
-    of Lambda would never be unlearned.
+    Client j answers with g_j, the sum of the gradients of `steps` steps of size lr from x_j: (x_j - y_j) / lr. Server:
+    x_i <- x_i - r sum over j in S of W_ij g_j, with W = Lambda Lambda', Lambda 1/N_i on the N_i clients with
+    b_ij <= eps/2 (S: who answered; no N/|S|), and r = lr / l, l = lambda_max(W), unless the constants of a theory are
+    given. steps = 1 with batch = 0 is the published method, for which lr = 1 is a good step. All start at one point:
+    what lies outside the range of Lambda would never be unlearned. With everybody apart this is `local`, with all
+    together `fed_avg` of equal weights.
     b is given (`bias`, or `clusters`: 0 within, infinite between), or groups are found, in one of two ways.
-    by = "trials": three times `warmup` visits of every client on the first half of its examples, judged on the rest:
+    by = "trials": three times `warmup` visits of every client on a random half of its examples, judged on the rest:
     together; alone, while everybody tries on the others' models, `candidates` a round, and average linkage of what
-    these cost proposes groups, cut at the widest gap; in these groups. What has the least held-out loss stays: all
-    together, a group, or each of its members alone. Then all examples train. Together and the groups are kept on with,
-    so that one warm-up and what the showing takes is spent on finding out. b is what i pays for j's model.
+    these cost proposes groups, cut at the widest gap; in these groups. What is best on held-out examples stays: all
+    together, a group, or each of its members alone; by errors of classes where these tell, else by the loss. Then all
+    examples train. Together and the groups are kept on with, so that one warm-up and what the showing takes is spent on
+    finding out. b is what i pays for j's model.
     by = "gradients": `warmup` rounds in which all share one model; b_ij is the largest |g_i - g_j|^2 - e_i - e_j, e_i
     the squared standard error that client i sends along, in units of 2 mu (`convexity` mu given), else of that round's
     mean |g_i - g_j|^2. So eps = 1 parts two clients that differ by more than half of what two gradients differ on
@@ -113,24 +117,26 @@ def all_for_all(
     averaged: clients use the mean of x over the phase, which is what theory bounds in setting 1 and for mu = 0.
 
     Solves: min over y of (1/N) sum_i L_i((Lambda y)_i), x = Lambda y; for b_ij <= eps/2 within eps of everybody's own.
-    Sent: one model down, and the candidates' (with `averaged` one more); a gradient up (and a few losses while groups
-      are found). With candidates = 0 a newcomer has the mean of all models, and groups are not tried.
+    Sent: one model down, and the candidates' (with `averaged` one more); g_j up (and a few losses while groups are
+      found). With candidates = 0 a newcomer has the mean of all models, and groups are not tried.
     Kept: nothing by the client; N models by the server, and N^2 numbers b.
     Forgetting: changes nothing.
     Guarantee: synchronous (L-smooth, mu-strongly convex), N / S times fewer samples than alone; asynchronous, one
-      uniform client a step, with the mean iterate and setting 1's steps; for b that holds, not for an estimate.
+      uniform client a step, with the mean iterate and setting 1's steps; for steps = 1 and for b that holds, not for an
+      estimate.
       Without the division by l, which reaches N/4, setting 2 can diverge.
     Reference: Even, Massoulié, Scaman 2022 (On sample optimality in personalized collaborative and federated learning).
 
     Args:
-        population: how many clients there are; told by the engine. lr: step size. bias: the matrix b, or the name of a
+        model: the model, by which errors are counted; given by whoever runs the method. population: how many clients
+        there are; told by the engine. steps: local steps a round. lr: step size. bias: the matrix b, or the name of a
         file that holds it (.csv, .npy), a row for each client in the order of the federation. clusters: a
         label for each client. eps: the precision that filters b. halve_every: rounds until eps halves, 0 never.
         by: how groups are found when b is not given: "trials" or "gradients". warmup: how long; in rounds by gradients,
         of which more are needed where few take part, and in visits of each client by trials.
         smoothness, convexity, noise: L, mu and sigma^2; all given, steps and phases are those of setting 2. Of these,
         convexity alone is the unit in which b is measured. bound, distance: B and D; given, those of setting 1.
-        averaged: use the mean iterate. candidates: how many models newcomers choose from. batch: examples a gradient,
+        averaged: use the mean iterate. candidates: how many models newcomers choose from. batch: examples a step,
         0 for all.
 
     >>> method = all_for_all(lambda params, batch, key: 0.0, clusters=[0, 0, 1])
@@ -138,7 +144,7 @@ def all_for_all(
     >>> server.x.shape, method.message(server, 1).x.shape
     ((4, 2), (2,))
     """
-    given = _given("all_for_all", population, bias, clusters)
+    given = given_bias("all_for_all", population, bias, clusters)
     measured = not given.size
     clients = population or len(given)
     theory = smoothness is not None and noise is not None
@@ -148,6 +154,9 @@ def all_for_all(
         raise UserError("all_for_all: setting 1 needs 'bound' and 'distance', and neither 'smoothness' nor 'noise'")
     offered = min(candidates, clients)
     trying = measured and by == "trials"
+    if steps != 1 and (theory or bound is not None or (measured and by == "gradients")):
+        why = "theory's steps are" if theory or bound is not None else "by = 'gradients' is"
+        raise UserError(f"all_for_all: {why} for a single gradient a round: give steps = 1")
     if by not in WAYS:
         raise UserError(f"all_for_all: 'by' is not {by!r}: {suggest(by, WAYS)}")
     if trying and not offered:
@@ -210,14 +219,21 @@ def all_for_all(
         phase = server.phase if trying else ()
         return Shown(pick(server.x, i), pick(used, i) if averaged else (), others, new, phase, asked)
 
+    def moved(x: Params, data: Data, key: Tree) -> Params:
+        if steps == 1:
+            return slopes(data, key, batch=batch)(0, loss, x)
+        ahead = descend(loss, x, data, key, steps=steps, lr=lr, batch=batch)
+        return tree.scale(1 / lr, tree.sub(x, ahead))
+
     def local(client: Client, shown: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
         if trying:
-            said = trials.try_models(loss, shown.x, shown.others, shown.asked, shown.phase, data, key)
+            data = trials.in_random_order(data)
+            said = trials.try_models(loss, shown.x, shown.others, shown.asked, shown.phase, data, key, model)
             first = replace(data, size=jnp.where(shown.phase < 0, trials.halves(data)[0].size, data.size))
-            return client, (slopes(first, key, batch=batch)(0, loss, shown.x), said)
+            return client, (moved(shown.x, first, key), said)
         if measured:
             return client, gradient_and_error(loss, shown.x, data, key, batch)
-        return client, slopes(data, key, batch=batch)(0, loss, shown.x)
+        return client, moved(shown.x, data, key)
 
     def personal(client: Client, shown: Message, data: Data, key: Tree) -> Params:
         used = shown.used if averaged else shown.x
@@ -227,7 +243,7 @@ def all_for_all(
         nobody = jnp.zeros(offered, jnp.int32)
         blank = Mixing(jnp.zeros((clients, clients)), jnp.ones(()), jnp.ones(()), nobody)  # renewed by the first phase
         b = jnp.full((clients, clients), UNKNOWN) if measured and not trying else ()
-        x, phase = _copies(params, clients + 1), jnp.int32(trials.TOGETHER if trying else -1 if measured else 0)
+        x, phase = tree.copies(params, clients + 1), jnp.int32(trials.TOGETHER if trying else -1 if measured else 0)
         tried, spent = (trials.nothing_tried(clients), jnp.float32(0)) if trying else ((), jnp.int32(0))
         return Everybody(x, phase, spent, blank, b, x if averaged else (), tried)
 
@@ -278,85 +294,6 @@ def representatives(filter: Any, count: int) -> jax.Array:
     return lax.fori_loop(0, count, pick, start)[0]
 
 
-def naive_all_for_all(
-    loss: Loss,
-    *,
-    population: FromZero = 0,
-    lr: StepSize = 0.1,
-    bias: Any = (),
-    clusters: Any = (),
-    eps: Tolerance = 1.0,
-    batch: FromZero = 0,
-) -> Method:
-    """All-for-one for everybody at once: the reference that all-for-all spares N gradients a client.
-
-    x_i <- x_i - lr (N/|S|) sum over j in S of lambda_ij G_j(x_i): every client takes its gradient at all N models.
-
-    >>> naive_all_for_all(lambda params, batch, key: 0.0, clusters=[0, 0, 1]).enroll(None, None, None, None)
-    ()
-    """
-    given = _given("naive_all_for_all", population, bias, clusters)
-    clients = population or len(given)
-    if not given.size:
-        raise UserError("naive_all_for_all: give 'bias' or 'clusters'")
-
-    def local(client: Client, message: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
-        return client, jax.vmap(partial(slopes(data, key, batch=batch), 0, loss))(message[0])
-
-    def merge(x: Server, replies: Reply, cohort: Cohort, key: Tree) -> Server:
-        heard = (cohort.weight > 0) & (cohort.ids < clients)
-        columns = neighbours(given, eps).T.at[cohort.ids].get(mode="fill", fill_value=0).T
-        by_model = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), replies)
-        g = jax.vmap(lambda share, answers: combine(share, answers, heard))(columns, by_model)
-        return tree.step(x, -lr * cohort.population / jnp.maximum((cohort.weight > 0).sum(), 1), g)
-
-    def message(x: Server, i: Tree) -> Message:
-        middle = jax.tree.map(lambda leaf: leaf.mean(axis=0), x)
-        return x, tree.where(i < clients, tree.take(x, jnp.minimum(i, clients - 1)), middle)
-
-    return Method(
-        init=lambda params, key: _copies(params, clients),
-        message=message,
-        merge=merge,
-        enroll=lambda params, message, data, key: (),
-        local=local,
-        personal=lambda client, message, data, key: message[1],
-    )
-
-
-def _given(name: str, population: int, bias: Any, clusters: Any) -> Any:
-    """The matrix b as it was given, or as its file has it; empty if it is to be measured."""
-    if isinstance(bias, str):
-        bias = read_matrix(name, bias)
-    traced = isinstance(bias, jax.Array)  # several b in one compile; its numbers cannot be looked at
-    matrix, labels = bias if traced else np.asarray(bias, float), np.asarray(clusters)
-    if matrix.size and labels.size:
-        raise UserError(f"{name}: give 'bias' or 'clusters', not both")
-    clients = population or len(matrix) or len(labels)
-    if not clients:
-        raise UserError(f"{name}: give 'population', the number of clients (or 'bias', or 'clusters')")
-    if labels.size and labels.shape != (clients,):
-        raise UserError(f"{name}: 'clusters' needs a label for each of {clients} clients, not {labels.shape}")
-    if matrix.size and (matrix.shape != (clients, clients) or (not traced and (matrix < 0).any())):
-        raise UserError(f"{name}: 'bias' is a {clients} x {clients} matrix of numbers from 0, not {matrix.shape}")
-    return bias_of_clusters(labels) if labels.size else matrix
-
-
-def read_matrix(name: str, path: str) -> np.ndarray:
-    """A matrix from a file of numbers with commas (.csv) or of NumPy (.npy); the error names the file.
-
-    >>> read_matrix("all_for_all", "nowhere.csv")
-    Traceback (most recent call last):
-    apiece.errors.UserError: all_for_all: 'bias' names the file nowhere.csv, which is no matrix of numbers: ...
-    """
-    try:
-        found = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
-        return np.asarray(found, float)
-    except (OSError, ValueError, TypeError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name}: 'bias' names the file {path}, which is no matrix of numbers: {why}") from None
-
-
 # Programs of their own, so that a server that merges outside of any compiled program does not compile anew each round.
 
 
@@ -386,7 +323,3 @@ def _renewed(begins: Tree, mixing: Mixing, b: Tree, eps: Tree) -> Mixing:
         return Mixing(*numbers, representatives(filter, len(mixing.chosen)))
 
     return lax.cond(begins, anew, lambda: mixing)
-
-
-def _copies(params: Params, count: int) -> Params:
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), params)

@@ -22,7 +22,7 @@ BY_STEPS = RULES  # as published: a start and a number of steps; and with the pu
 ESTIMATORS = ("bootstrap", "sandwich", "welford")
 STEPWISE = (
     "variance", "augmented", "smoothing", "l_max", "refits", "adapt_init", "adapt_steps", "adapt_weights", "summed",
-    "variances", "clusters",
+    "printed", "variances", "clusters",
 )  # fmt: skip
 ROUNDING = 1e-6  # less than this part of all precisions is what rounding leaves to a client that is alone
 
@@ -90,6 +90,7 @@ def self_fl(
     adapt_steps: bool = True,
     adapt_weights: bool = True,
     summed: bool = False,
+    printed: bool = False,
     variances: Any = (),
     spread: Tree = 0.0,
     clusters: Any = (),
@@ -120,6 +121,8 @@ def self_fl(
     gives a quadratic client its posterior mean, up to the rounding of l_m; without it, x is a mean of shrunk models.
     summed: as published, s_m in rho is summed over all d coordinates, which makes rho d times smaller: in a model with
     many flat directions the variance per coordinate asks for a single step, and the sum for many.
+    printed: with the two slips of the listing: rho = lr / (B s_m) with B the batch; and in the recursion of "welford"
+    the length of the mean's move in place of its square.
     Who is alone, or whose s_m is unknown or 0, takes `l_default` steps from x.
 
     Solves: the estimation of theta_m from z_m ~ N(theta_m, s_m), theta_m ~ N(theta_0, s0), nothing known of theta_0.
@@ -138,7 +141,8 @@ def self_fl(
     Reference: Chen, Ding, et al. 2022 (Self-aware personalized federated learning).
 
     Args:
-        rule: "posterior", or by steps "bayes" or "paper" (as published: with variance = "welford", summed).
+        rule: "posterior", or by steps "bayes" or "paper" (as published: with variance = "welford", summed, smoothing
+        and printed).
         lr: step size. batch: examples a step, 0 for all. l_default: steps on x; by steps, of a client that cannot know
         better. tune_lr, tune_steps, tune_epochs: how a client finds its model; by steps, its optimum, and refits it.
         The others are of the rules by steps. variance: "bootstrap", "sandwich" or "welford". augmented: go by the
@@ -146,6 +150,7 @@ def self_fl(
         ten answering it is still far from the end after 200 rounds. l_max: most steps a round. refits: resamples of the
         bootstrap. adapt_init, adapt_steps, adapt_weights: without one of them, x is the start, `l_default` the steps,
         the number of examples the weight; without any it is FedAvg. summed: rho by the whole model's variance.
+        printed: the listing with its slips.
         variances: every client's s_m, if known. spread: s0, beside `variances`.
         clusters: every client's cluster, from 0 on. population: the number of clients.
 
@@ -203,11 +208,12 @@ def self_fl(
             start = leave_out(start, own.optimum if augmented else own.model, weight, others)
         if adapt_steps:
             coordinates = sum(leaf.size for leaf in jax.tree.leaves(start)) if summed else 1
-            wanted = whole_steps(s, pull(others, view.spread, rule), lr / (data.size * s * coordinates), l_max)
+            counted = batch if printed and batch else data.size
+            wanted = whole_steps(s, pull(others, view.spread, rule), lr / (counted * s * coordinates), l_max)
             steps = jnp.where(informed, wanted, l_default)
         model = train(start, data, train_key, steps=steps)
         optimum = tune(model, data, tune_key) if augmented else own.optimum
-        seen: Tree = observe(own.seen, optimum if augmented else model) if tracked else ()
+        seen: Tree = observe(own.seen, optimum if augmented else model, not printed) if tracked else ()
         s = seen.variance if tracked else own.variance
         return Own(model, optimum, s, seen), Report(model, optimum, s, jnp.asarray(steps, jnp.int32))
 

@@ -8,11 +8,13 @@ import pytest
 from apiece.data import digits
 from apiece.engines.simulation.vectorized import Vectorized
 from apiece.experiment.build import arena, model_of
+from apiece.experiment.contest import Result
 from apiece.experiment.spec_tables import ModelSpec
 from apiece.methods import self_fl
 from apiece.protocol import Batch
 from apiece.reproduce.self_fl.accuracies import above
-from apiece.reproduce.self_fl.state import local_steps, shared_accuracy
+from apiece.reproduce.self_fl.images import steps_of
+from apiece.reproduce.self_fl.state import shared_accuracy, shared_model
 
 
 @pytest.fixture(scope="module")
@@ -21,22 +23,18 @@ def place():
     return arena(federation, model_of(ModelSpec(), federation))
 
 
-@pytest.mark.parametrize(("summed", "coordinates"), [(False, 1), (True, 8)])
-def test_the_histogram_holds_the_steps_that_clients_take(summed, coordinates):
+def test_the_histogram_holds_the_steps_that_clients_take():
     """With a constant gradient of 1 and step size 1/64, the model itself counts the steps."""
     lr, variances, sizes = 1 / 64, np.array([2e-3, 0.01, 0.05, 0.2]), np.array([3, 9, 5, 7])
-    options = dict(rule="paper", l_max=40)
     falling = lambda params, batch, key: params.sum()
-    method = self_fl(
-        falling, lr=lr, batch=1, variances=variances, spread=0.3, adapt_init=False, summed=summed, **options
-    )
+    how = dict(lr=lr, batch=1, variances=variances, spread=0.3, adapt_init=False, rule="paper", l_max=40)
     x, offsets = np.zeros((sizes.sum(), 1), np.float32), np.concatenate([[0], np.cumsum(sizes)])
-    engine = Vectorized(lambda hyper, round: method, x, x[:, 0], offsets)
+    engine = Vectorized(lambda hyper, round: self_fl(falling, **how), x, x[:, 0], offsets)
     run = engine.advance(engine.start(lambda key: jnp.zeros(8), 0), 1)
     taken = np.rint(-engine.personal(run, np.arange(4))[:, 0] / lr).astype(int)
-    server = method.init(jnp.zeros(8), jax.random.key(0))
-    assert taken.tolist() == local_steps(server, sizes, options | dict(lr=lr), coordinates).tolist()
-    assert len(set(taken.tolist())) > 1, "a test of equal numbers would prove little"
+    told = Result({}, [], {}, {}, [(90.0, run.server.steps)], [])
+    assert steps_of(told).tolist() == taken.tolist() and len(set(taken.tolist())) > 1
+    assert shared_model(run) is run.server.x
 
 
 def test_the_shared_model_is_judged_on_every_test_example(place):

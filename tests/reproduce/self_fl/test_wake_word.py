@@ -10,7 +10,7 @@ from apiece.experiment.contest import Rival, contest
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.models import objective, softmax
 from apiece.reproduce.self_fl.detectors import OWN, SHARED, WARM, Ground, false_accept_rates, margins_of, overall
-from apiece.reproduce.self_fl.speakers import Speakers, as_one, shuffled
+from apiece.reproduce.self_fl.speakers import Speakers, as_one, in_parts, shuffled
 from apiece.reproduce.self_fl.warm_start import warm_started
 
 USERS = 10
@@ -33,7 +33,7 @@ def at(federation):
     judge = objective(plain, "classification")
     warm = warm_started(plain, judge, federation.train, steps=30, lr=0.3, batch=8)
     people = Speakers(federation.train, federation, group, clusters)
-    return Ground(people, arena(federation, warm, judge), arena(clusters, warm, judge))
+    return Ground(people, *(arena(each, warm, judge) for each in (federation, clusters, in_parts(clusters, 2))))
 
 
 def test_groups_as_clients_have_the_examples_of_their_members(federation):
@@ -43,6 +43,18 @@ def test_groups_as_clients_have_the_examples_of_their_members(federation):
     np.testing.assert_array_equal(
         clusters.test.client(1)[0], np.concatenate([federation.test.client(i)[0] for i in (2, 3)])
     )
+
+
+def test_a_group_is_dealt_to_its_clients_and_tests_stay_in_order(federation):
+    clusters = as_one(federation, np.arange(USERS) // 2)
+    dealt = in_parts(clusters, 4)
+    assert dealt.clients == 20 and dealt.ids[:5].tolist() == ["A0", "A1", "A2", "A3", "B0"]
+    for k in range(5):
+        rows = np.concatenate([dealt.train.client(4 * k + part)[0] for part in range(4)])
+        theirs = clusters.train.client(k)[0]
+        assert sorted(row.tobytes() for row in rows) == sorted(row.tobytes() for row in theirs)
+        assert not np.array_equal(rows, theirs)
+    np.testing.assert_array_equal(dealt.test.x, clusters.test.x)
 
 
 def test_fewer_rows_are_the_users_own_and_both_classes_come_early(federation):
@@ -78,7 +90,7 @@ def test_who_does_not_move_has_the_false_accepts_of_the_warm_start(at):
 
 
 def test_groups_as_clients_are_judged_by_user(at):
-    found = contest(at.clusters, {"still": Rival("fed_avg", dict(lr=1e-9, steps=1))},
+    found = contest(at.types, {"still": Rival("fed_avg", dict(lr=1e-9, steps=1))},
                     TrainSpec(rounds=1, evaluate_every=1), (0, 1), after=margins_of(at))  # fmt: skip
     rates = false_accept_rates(at, found["still"])
     np.testing.assert_array_equal(rates[OWN], rates[WARM])

@@ -109,7 +109,9 @@ def in_phases(runs: Sequence[Tosses], length: float = 1.0) -> Build:
     every = jnp.asarray(np.stack([tosses.b for tosses in runs]))
     # A phase has ln 4 / (mu step) rounds, and the step goes by mu / sigma^2.
     theory = dict(eps=0.5, smoothness=1.0, convexity=1 / length, noise=NOISE / length)
-    return lambda hyper, round: CATALOG["all_for_all"](toss(round), bias=every[jnp.int32(hyper["which"])], **theory)
+    return lambda hyper, round: CATALOG["all_for_all"](
+        toss(round), steps=1, batch=0, bias=every[jnp.int32(hyper["which"])], **theory
+    )
 
 
 def balanced(runs: Sequence[Tosses]) -> Build:
@@ -125,7 +127,7 @@ def balanced(runs: Sequence[Tosses]) -> Build:
         lr = jnp.minimum(0.5, top[i, round] / (round + 2))  # the method divides by lambda_max
         # It looks at eps anew only when it halves it: it may, in every round, and the doubling makes up for that.
         doubled = eps[i, round] * 2.0 ** jnp.asarray(round)
-        return CATALOG["all_for_all"](toss(round), bias=every[i], eps=doubled, halve_every=1, lr=lr)
+        return CATALOG["all_for_all"](toss(round), steps=1, batch=0, bias=every[i], eps=doubled, halve_every=1, lr=lr)
 
     return build
 
@@ -171,7 +173,7 @@ def _resting() -> Vectorized:
 
 def _at_rest(hyper: dict[str, Any], round: Any) -> Method:
     """All-for-all that mixes as its server's state says: nobody's b is looked at after the first round of a phase."""
-    return CATALOG["all_for_all"](toss(round), bias=np.zeros((CLIENTS, CLIENTS)), lr=hyper["lr"])
+    return CATALOG["all_for_all"](toss(round), steps=1, batch=0, bias=np.zeros((CLIENTS, CLIENTS)), lr=hyper["lr"])
 
 
 def _phases(engine: Vectorized, tosses: Tosses, how: str, restart: bool, common: bool, warm: int, eps: float, looks):

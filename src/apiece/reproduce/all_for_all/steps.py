@@ -21,7 +21,7 @@ def star() -> list[Claim]:
     half = lambda w, batch, key: w**2 / 2
     nothing = np.zeros((2, CLIENTS, 1))
     left = repeated(
-        lambda hyper, round: CATALOG["all_for_all"](half, bias=b, eps=1.0, lr=hyper["lr"]),
+        lambda hyper, round: CATALOG["all_for_all"](half, steps=1, batch=0, bias=b, eps=1.0, lr=hyper["lr"]),
         jnp.ones(()),
         nothing,
         nothing,

@@ -53,7 +53,9 @@ def rivals(sizes: Sizes) -> dict[str, Rival]:
         "l2gd": Rival("l2gd", dict(batch=0, p=1 / STEPS), pulled),
         "chen_two_stage": Rival("chen_two_stage", {**work, **after}, dict(tune_lr=lrs, **pulled)),
         "self_fl": Rival("self_fl", dict(rule="bayes", batch=0, tune_lr=middle), lr),
-        "all_for_all": Rival("all_for_all", dict(by="gradients", warmup=5), dict(lr=sizes.full, eps=(0.3, 1.0, 3.0))),
+        "all_for_all": Rival(
+            "all_for_all", dict(steps=1, batch=0, by="gradients", warmup=5), dict(lr=sizes.full, eps=(0.3, 1.0, 3.0))
+        ),
         "partial": Rival("partial", {**work, "private": "b"}, lr),
         "ffgg": Rival("ffgg", {**split, "inner_lr": middle}, dict(lr=sizes.full)),
         "local_ffgg": Rival("local_ffgg", {**split, "steps": STEPS, "inner_lr": middle}, lr),

@@ -9,22 +9,24 @@ from apiece.engines.simulation.base import Simulation
 from apiece.evaluate import binary_per_client, false_accepts
 from apiece.experiment.build import Arena, arena
 from apiece.experiment.contest import After, Result
-from apiece.methods.self_fl import Register
 from apiece.models import Stage, cnn, objective
-from apiece.reproduce.self_fl.speakers import GROUPS, Speakers, speakers
-from apiece.reproduce.self_fl.state import shared_margins
+from apiece.reproduce.self_fl.speakers import GROUPS, Speakers, in_parts, speakers
+from apiece.reproduce.self_fl.state import shared_margins, shared_model
 from apiece.reproduce.self_fl.warm_start import warm_started
 from apiece.reproduce.verdict import Mean, ratio_of
 
-WARM, SHARED, OWN = "warm", "shared", "own"
+WARM, SHARED, OWN, VARIANCES = "warm", "shared", "own", "variances"
+PARTS = 4  # clients of each type, where there are twenty
 
 
 class Ground(NamedTuple):
-    """Where it happens: the speakers, an arena of users and one of groups; both warm-started."""
+    """Where it happens: the speakers, an arena of users, by whom detectors are judged, one with the groups as clients
+    and one with each group dealt to four clients; all warm-started."""
 
     people: Speakers
     users: Arena
-    clusters: Arena
+    types: Arena
+    parts: Arena
 
 
 def prepared(users: int, pool_steps: int) -> Ground:
@@ -33,16 +35,19 @@ def prepared(users: int, pool_steps: int) -> Ground:
     plain = cnn(people.federation.train.x.shape[1:], 2, [Stage(8), Stage(16)], hidden=(32,))
     judge = objective(plain, people.federation.task)
     warm = warm_started(plain, judge, people.pool, steps=pool_steps, lr=0.05, batch=32)
-    return Ground(people, arena(people.federation, warm, judge), arena(people.clusters, warm, judge))
+    federations = people.federation, people.clusters, in_parts(people.clusters, PARTS)
+    return Ground(people, *(arena(each, warm, judge) for each in federations))
 
 
 def margins_of(at: Ground) -> After:
-    """Asked of every trained run: margins of the warm start, and of the server's model (None where there is none)."""
+    """Asked of every trained run: margins of the warm start and of the server's model (None where there is none), and
+    the variances of the clients, where the server has them."""
     look = shared_margins(at.users)
 
     def after(engine: Simulation, run: RunState) -> dict[str, np.ndarray | None]:
-        model = run.server.x if isinstance(run.server, Register) else run.server
-        return {WARM: look(run.params), SHARED: None if model == () else look(model)}
+        model = shared_model(run)
+        told = getattr(run.server, "variances", None)
+        return {WARM: look(run.params), SHARED: None if model is None else look(model), VARIANCES: told}
 
     return after
 

@@ -85,3 +85,18 @@ def as_one(federation: Federation, group: np.ndarray) -> Federation:
         for part, split in ((part, getattr(federation, part)) for part in SPLITS)
     }
     return replace(federation, ids=np.array(list(GROUPS)[: len(last)]), new=None, **parts)
+
+
+def in_parts(groups: Federation, parts: int, seed: int = 0) -> Federation:
+    """Each group as `parts` clients with equal random shares of its training examples; other rows stay in order."""
+    rng = np.random.default_rng([seed, 20])
+    train = shuffled(groups.train, rng, groups.train.sizes)
+    cut = lambda split: replace(split, offsets=_cut(split.offsets, parts))
+    ids = np.array([f"{group}{k}" for group in groups.ids for k in range(parts)])
+    return replace(groups, ids=ids, train=cut(train), validation=cut(groups.validation), test=cut(groups.test))
+
+
+def _cut(offsets: np.ndarray, parts: int) -> np.ndarray:
+    begin, end = offsets[:-1, None], offsets[1:, None]
+    inner = begin + (end - begin) * np.arange(parts) // parts
+    return np.append(inner.reshape(-1), offsets[-1])

@@ -1,33 +1,22 @@
-"""What a trained Self-FL server knows: everybody's number of local steps, and how good the shared model is."""
+"""What is asked of a trained run: the server's model, and how good it is."""
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import jax
 import numpy as np
 
+from apiece.engines.engine import RunState
 from apiece.experiment.build import Arena
 from apiece.protocol import Batch, Params
-from apiece.theory.formulas import precision, pull, whole_steps
 
 ROWS = 2000  # judged at a time
 
 
-def local_steps(server: Any, sizes: np.ndarray, options: dict[str, Any], coordinates: int) -> np.ndarray:
-    """The l_m that the clients of known variance would take next; as `apiece.methods.self_fl` has it.
-
-    >>> from types import SimpleNamespace
-    >>> server = SimpleNamespace(variances=np.array([0.5, 1.0, 2.0]), spread=0.25, total=2.577778)
-    >>> local_steps(server, np.ones(3), dict(lr=0.05, rule="paper", l_max=40), coordinates=1).tolist()
-    [9, 9, 8]
-    """
-    variance, spread = np.asarray(server.variances, float), float(server.spread)
-    known = variance > 0
-    s, n = variance[known], np.asarray(sizes)[: len(variance)][known]
-    others = float(server.total) - precision(spread, s)
-    rho = options["lr"] / (n * s * coordinates)
-    return np.asarray(whole_steps(s, pull(others, spread, options["rule"]), rho, options["l_max"]))
+def shared_model(run: RunState) -> Params | None:
+    """The server's model; None where it has none, or none of the clients' shape."""
+    model = getattr(run.server, "x", run.server)
+    return model if jax.tree.structure(model) == jax.tree.structure(run.params) else None
 
 
 def shared_margins(place: Arena) -> Callable[[Params], np.ndarray]:

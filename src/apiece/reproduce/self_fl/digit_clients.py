@@ -1,4 +1,4 @@
-"""MNIST as a thousand small clients: two digits each, sizes by a power law; writers are ignored."""
+"""MNIST as many small clients: a few of the ten digits each, sizes by a power law; writers are ignored."""
 
 import numpy as np
 
@@ -12,16 +12,15 @@ EXPONENT = 0.65  # the spread of sizes is then about 1.5 times their mean, as in
 USUAL = 1_000  # clients that the digits are enough for, at the usual size
 
 
-def two_digit_clients(clients: int, new: int, seed: int = 0) -> Federation:
-    """So many clients that train and so many new ones, from a share of all 70,000 digits that keeps sizes the same."""
+def digit_clients(clients: int, digits: int, seed: int = 0) -> Federation:
+    """So many clients with so many of the digits each, from a share of all 70,000 that keeps sizes the same."""
     table = read(file_of("mnist_by_writer.npz"))
     lacking = [name for name in ("x_train", "y_train", "x_test", "y_test") if name not in table.names]
     if lacking:
         raise UserError(f"{table.file} lacks {', '.join(lacking)}: is it another file?")
     x, y = (np.concatenate([table.column(f"{name}_{part}") for part in ("train", "test")]) for name in ("x", "y"))
     taken = np.random.default_rng([seed, 2]).permutation(len(y))[: len(y) * clients // USUAL]
-    federation = partitioned(
-        x[taken], y[taken], clients + new, "by_classes", name="mnist, two digits each",
-        classes=[str(digit) for digit in range(10)], k=2, exponent=EXPONENT, seed=seed,
+    return partitioned(
+        x[taken], y[taken], clients, "by_classes", name=f"mnist, {digits} digits each",
+        classes=[str(digit) for digit in range(10)], k=digits, exponent=EXPONENT, seed=seed,
     )  # fmt: skip
-    return federation.hold_out_clients(new / (clients + new), seed)
