@@ -19,6 +19,9 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for verdict and figure; default: a new one under runs/.")
     ] = None,
+    parts: Annotated[
+        Path | None, typer.Option("--parts", help="Keep parts of a long one here as they end, and go on from these.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a published experiment, and judge what it claims. Published, ours, verdict. Real data: see APIECE_DATA."""
@@ -39,7 +42,7 @@ def reproduce(
         folder = make_folder(out or find_free_path(Path("runs") / f"reproduce-{name}"))
         with _nothing_half_written(folder):
             with progress() as watch:
-                found = published.reproduce(name, quick=quick, watch=watch)
+                found = published.reproduce(name, quick=quick, watch=watch, parts=parts)
             files = published.write(found, folder)
         told = {key: value for key, value in found.items() if key != "figure"}
         show_result(told, json, _verdict(found))

@@ -17,7 +17,7 @@ from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve, Watch
+from apiece.experiment.train import Curve, Look, Watch
 from apiece.protocol import Method
 
 Step = Callable[[str], None]  # told what is done now
@@ -75,6 +75,7 @@ def contest(
     deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
     tune_on: TuneOn | None = None,
+    look: Look = lambda engine, run, seen: None,
     costs: bool = True,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
@@ -89,6 +90,7 @@ def contest(
             chosen is trained on each from the first seed.
         step: told what goes on (see `steps`).
         tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
+        look: called with every trained run on its way and the last point of its curve, to which it may add.
         costs: count bytes and gradients; with many client sizes and a method that depends on them this takes long.
     """
     found: dict[str, Result] = {}
@@ -97,9 +99,9 @@ def contest(
         bench = Bench(place, rival.method, rival.options, plan)
         tried = []
         points = rival.points if len(rival.points) > 1 else []
-        for point, look in zip(points, bench.looks(points, seeds[0], tune_rounds), strict=True):
+        for point, seen in zip(points, bench.looks(points, seeds[0], tune_rounds), strict=True):
             step(f"{name}: tuning")
-            tried.append((point, *_validation(*look, tune_on)))
+            tried.append((point, *_validation(*seen, tune_on)))
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
         options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
@@ -107,7 +109,7 @@ def contest(
         for seed in seeds:
             step(f"{name}: seed {seed}")
             began = time.perf_counter()
-            engine, run, outcomes[seed] = bench.trial(options, seed, costs=costs)
+            engine, run, outcomes[seed] = bench.trial(options, seed, look=look, costs=costs)
             for most, errors in by_examples(engine, place, run, newcomers).items():
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))

@@ -18,6 +18,7 @@ from apiece.experiment.train import Watch
 from apiece.files import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
+from apiece.reproduce.kept import parts_in
 from apiece.reproduce.verdict import FORMAT, VERDICTS, Claim, Reproduction, claim_of
 
 SYNTHETIC = {  # name -> its module, in the folder of its paper
@@ -49,11 +50,16 @@ def title_of(name: str) -> str:
     return (module_of(name).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
-def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> dict[str, Any]:
-    """Run one; its result is plain, but for the figure, which `write` takes out."""
+def reproduce(
+    name: str, *, quick: bool = False, watch: Watch | None = None, parts: Path | None = None
+) -> dict[str, Any]:
+    """Run one; its result is plain, but for the figure, which `write` takes out.
+
+    `parts`: a folder where the parts of a long one are kept as they end, and taken from if they are there.
+    """
     module = module_of(name)
     start = time.perf_counter()
-    with jax.enable_x64(name not in REAL):
+    with jax.enable_x64(name not in REAL), parts_in(parts) as kept:
         found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
     return {
         "format": FORMAT,
@@ -63,7 +69,7 @@ def reproduce(name: str, *, quick: bool = False, watch: Watch | None = None) -> 
         "claims": [claim._asdict() for claim in found.claims],
         "settings": found.settings,
         "notes": found.notes,
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(time.perf_counter() - start + kept.seconds, 1),
         "figure": found.figure,
     }
 
