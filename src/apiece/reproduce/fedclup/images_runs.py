@@ -1,5 +1,6 @@
 """The paper's tasks on pictures, and all methods on each of them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,11 +103,21 @@ def played(name: str, case: Case, numbers: tuple[int, ...], step: Step) -> dict[
     cells = {}
     for held in numbers:
         where = f"{name}, {held} classes"
-        tell = lambda what, where=where: step(f"{where}: {what}")
-        found = part(where, settings, lambda held=held, tell=tell: play(case, held, tell))
-        *accuracies, curves = (found[key] for key in ("averaged", "every", "own", "curves"))
-        cells[held] = Cell(found["step size"], *map(arrays, accuracies), curves, found["gains"])
+        tell = partial(_tell, step, where)
+        found = part(where, settings, partial(play, case, held, tell))
+        cells[held] = Cell(
+            found["step size"],
+            averaged=arrays(found["averaged"]),
+            every=arrays(found["every"]),
+            own=arrays(found["own"]),
+            curves=found["curves"],
+            gains=found["gains"],
+        )
     return cells
+
+
+def _tell(step: Step, where: str, what: str) -> None:
+    step(f"{where}: {what}")
 
 
 def play(case: Case, held: int, step: Step) -> dict[str, Any]:
