@@ -85,6 +85,10 @@ def claims_of(name: str, case: Case, cells: dict[int, Cell], quick: bool) -> lis
             for who, wanted in zip(path_of("fed_clup"), INDEPENDENT[held], strict=True):
                 what = f"{name}, {held} classes, averaged model on all classes: {who}, to 0.06"
                 claims.append(within(what, wanted, mean_of(cell.averaged[who]), by=0.06, source="reference"))
+            printed = published(case.printed, held)["local"]
+            for called, accuracy, *_ in JUDGED if held in (2, 10) else ():
+                what = f"{name}, {held} classes: the printed accuracy of Local is that of the {called}, to 0.03"
+                claims.append(within(what, printed, mean_of(getattr(cell, accuracy)["local"]), by=0.03, source="here"))
     claims.append(ladder.fewer_classes(name, {held: cell.every["local"] for held, cell in cells.items()}))
     claims += [ladder.more_on_own(f"{name}, 2 classes", cells[2].own, method, "fed_avg") for method in case.ladders]
     if quick:
