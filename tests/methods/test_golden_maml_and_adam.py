@@ -7,6 +7,8 @@ import pytest
 from golden import B, H, P
 from quadratic_runs import ENGINES, trace
 
+from apiece.errors import UserError
+from apiece.methods import maml_fl
 from apiece.methods.fed_adam import adam_uncorrected
 
 TWICE = (2, 1, 1)  # client 0 has its example twice: the weights P
@@ -45,6 +47,20 @@ def test_maml_follows_its_trace(engine, order):
     got = trace(engine, "maml_fl", H, B, 3, counts=TWICE, order=order, steps=2, lr=ETA, tune_lr=ALPHA)
     close(got.server, maml(3, order))
     close(got.server, PRINTED[order], 1.5e-6)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+def test_the_width_of_hessian_free_maml_may_be_given_and_is_no_matter_for_quadratics(delta):
+    got = trace(
+        "vectorized", "maml_fl", H, B, 3, counts=TWICE, order="free", delta=delta, steps=2, lr=ETA, tune_lr=ALPHA
+    )
+    close(got.server, maml(3, "free"), 1e-9)
+
+
+def test_a_width_is_for_hessian_free_maml_only():
+    with pytest.raises(UserError, match="'delta' of method 'maml_fl' is for order 'free', not 'exact'"):
+        maml_fl(lambda params, batch, key: 0.0, order="exact", delta=1e-3)
 
 
 @pytest.mark.usefixtures("x64")

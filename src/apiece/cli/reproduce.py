@@ -21,7 +21,7 @@ def reproduce(
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", help="Folder for what is trained, from which a stopped run goes on (partial)."),
+        typer.Option("--keep", help="Folder for the parts of a long one, from which a stopped run goes on."),
     ] = None,
     json: Json = False,
 ) -> None:

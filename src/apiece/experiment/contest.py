@@ -1,5 +1,6 @@
 """Rivals on one federation: each tuned on validation over a grid, then trained from every seed and tested once."""
 
+import dataclasses
 import itertools
 import math
 import time
@@ -17,7 +18,7 @@ from apiece.experiment.build import Arena
 from apiece.experiment.judge import Outcome, by_examples
 from apiece.experiment.measure import Trials
 from apiece.experiment.spec_tables import TrainSpec
-from apiece.experiment.train import Curve, Watch
+from apiece.experiment.train import Curve, Look, Watch
 from apiece.protocol import Method
 
 Step = Callable[[str], None]  # told what is done now
@@ -28,13 +29,29 @@ After = Callable[[Any, RunState], Any]  # asked of every trained run, for what a
 class Rival(NamedTuple):
     """A method of the catalog (or a factory), options that stand, and options to try: every combination of `grid`.
 
-    `like`: an earlier rival, whose choice is taken over instead of trying.
+    `like`: an earlier rival, whose choice is taken over instead of trying. `late`: traced options of the grid, on which
+    only the models depend that clients use in the end: settings that differ in these share one training.
     """
 
     method: str | Callable[..., Method]
     options: Mapping[str, Any] = MappingProxyType({})
     grid: Mapping[str, Sequence[Any]] = MappingProxyType({})
     like: str | None = None
+    late: tuple[str, ...] = ()
+
+    @property
+    def early_points(self) -> list[dict[str, Any]]:
+        """The settings to train with.
+
+        >>> len(Rival("ftfa", grid={"lr": (0.1, 1.0), "tune_lr": (0.1, 1.0)}, late=("tune_lr",)).early_points)
+        2
+        """
+        return self._replace(grid={key: of for key, of in self.grid.items() if key not in self.late}).points
+
+    @property
+    def late_points(self) -> list[dict[str, Any]]:
+        """What is tried of each of these, when it is trained."""
+        return self._replace(grid={key: of for key, of in self.grid.items() if key in self.late}).points
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -75,6 +92,8 @@ def contest(
     deals: Sequence[Arena] = (),
     step: Step = lambda what: None,
     tune_on: TuneOn | None = None,
+    halve: bool = False,
+    look: Look = lambda engine, run, seen: None,
     costs: bool = True,
 ) -> dict[str, Result]:
     """All rivals on one federation, with the same rounds and seeds.
@@ -89,17 +108,16 @@ def contest(
             chosen is trained on each from the first seed.
         step: told what goes on (see `steps`).
         tune_on: (engine, run) -> (loss, error) to choose by, instead of the clients' own validation.
+        halve: tune by successive halving (see `stages`); else all settings are tried for all of `tune_rounds`.
+        look: called with every trained run on its way and the last point of its curve, to which it may add.
         costs: count bytes and gradients; with many client sizes and a method that depends on them this takes long.
     """
     found: dict[str, Result] = {}
     chosen: dict[str, dict[str, Any]] = {}
     for name, rival in rivals.items():
         bench = Bench(place, rival.method, rival.options, plan)
-        tried = []
-        points = rival.points if len(rival.points) > 1 else []
-        for point, look in zip(points, bench.looks(points, seeds[0], tune_rounds), strict=True):
-            step(f"{name}: tuning")
-            tried.append((point, *_validation(*look, tune_on)))
+        tell = lambda name=name: step(f"{name}: tuning")
+        tried = _tried(bench, rival, seeds[0], tune_rounds, tune_on, halve, tell) if len(rival.points) > 1 else []
         options = min(tried, key=_merit)[0] if tried else rival.points[0]
         options = chosen[name] = options if rival.like is None else chosen[rival.like]
         fresh: dict[int, list[float]] = {most: [] for most in newcomers}
@@ -107,7 +125,7 @@ def contest(
         for seed in seeds:
             step(f"{name}: seed {seed}")
             began = time.perf_counter()
-            engine, run, outcomes[seed] = bench.trial(options, seed, costs=costs)
+            engine, run, outcomes[seed] = bench.trial(options, seed, look=look, costs=costs)
             for most, errors in by_examples(engine, place, run, newcomers).items():
                 fresh[most].append(float(errors.mean()))
             asked.append(None if after is None else after(engine, run))
@@ -120,13 +138,58 @@ def contest(
     return found
 
 
-def steps(rivals: dict[str, Rival], seeds: Sequence[int], deals: int = 0) -> int:
+def _tried(
+    bench: Bench,
+    rival: Rival,
+    seed: int,
+    rounds: int | None,
+    tune_on: TuneOn | None,
+    halve: bool,
+    tell: Callable[[], None],
+) -> list[tuple[dict[str, Any], float, float]]:
+    """Every setting of the last stage with its validation loss and error."""
+    points, most = rival.early_points, rounds or bench.plan.tuning_rounds
+    tried: list[tuple[dict[str, Any], float, float]] = []
+    for last, keep in stages(len(points), most, halve):
+        tried = []
+        for point, (engine, run, curve) in zip(points, bench.looks(points, seed, last), strict=True):
+            tell()
+            for late in rival.late_points:
+                other = dataclasses.replace(run, hyper={**run.hyper, **late}) if late else run
+                assert tune_on is not None or not late, "a curve tells of the training's own options alone"
+                tried.append(({**point, **late}, *_validation(engine, other, curve, tune_on)))
+        ranked = sorted(tried, key=_merit)
+        early = [{key: value for key, value in one.items() if key not in rival.late} for one, _, _ in ranked]
+        points = [point for at, point in enumerate(early) if point not in early[:at]][:keep]
+    return tried
+
+
+def stages(count: int, rounds: int, halve: bool) -> list[tuple[int, int]]:
+    """(rounds, how many go on) of each stage: a third of the settings goes on for three times as many rounds.
+
+    >>> stages(25, 400, halve=True), stages(3, 400, halve=True), stages(25, 400, halve=False)
+    ([(44, 9), (133, 3), (400, 1)], [(400, 1)], [(400, 1)])
+    """
+    counts = [count]
+    while halve and counts[-1] > 3:
+        counts.append(-(-counts[-1] // 3))
+    return [(max(1, rounds // 3 ** (len(counts) - at)), keep) for at, keep in enumerate([*counts[1:], 1], 1)]
+
+
+def steps(
+    rivals: dict[str, Rival], seeds: Sequence[int], deals: int = 0, *, halve: bool = False, rounds: int = 1
+) -> int:
     """How often `contest` calls `step`.
 
     >>> steps({"ftfa": Rival("ftfa", grid={"lr": (0.1, 1.0)}), "local": Rival("local")}, seeds=range(3))
     8
     """
-    return sum((len(r.points) if len(r.points) > 1 else 0) + len(seeds) + deals for r in rivals.values())
+
+    def tuned(rival: Rival) -> int:
+        count = len(rival.early_points)
+        return 0 if len(rival.points) < 2 else count + sum(keep for _, keep in stages(count, rounds, halve)[:-1])
+
+    return sum(tuned(rival) + len(seeds) + deals for rival in rivals.values())
 
 
 def counter(watch: Watch, total: int) -> Step:

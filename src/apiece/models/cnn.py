@@ -98,13 +98,15 @@ def cnn2_valid(shape: Sequence[int], outputs: int, width: int = 32, hidden: Sequ
     return cnn(shape, outputs, [Stage(width, 5), Stage(2 * width, 5)], hidden, padding="valid")
 
 
-def cnn3(shape: Sequence[int], outputs: int, width: int = 32, hidden: Sequence[int] = (64,)) -> Model:
-    """Three 3x3 convolutions (`width`, then twice as many, twice), each pooled, and a dense layer.
+def cnn3(
+    shape: Sequence[int], outputs: int, width: int = 32, hidden: Sequence[int] = (64,), third: int | None = None
+) -> Model:
+    """Three 3x3 convolutions (`width`, then twice as many, then `third` or as many again), each pooled; a dense layer.
 
-    >>> cnn3((32, 32, 3), 10).name
-    'cnn 32-64-64, 1024-64-10'
+    >>> cnn3((32, 32, 3), 10).name, cnn3((28, 28), 10, third=128, hidden=()).name
+    ('cnn 32-64-64, 1024-64-10', 'cnn 32-64-128, 1152-10')
     """
-    return cnn(shape, outputs, [Stage(width), Stage(2 * width), Stage(2 * width)], hidden)
+    return cnn(shape, outputs, [Stage(width), Stage(2 * width), Stage(third or 2 * width)], hidden)
 
 
 def cnn5(shape: Sequence[int], outputs: int, width: int = 32, hidden: Sequence[int] = (128,)) -> Model:

@@ -18,7 +18,7 @@ from apiece.experiment.train import Watch
 from apiece.files import write_json
 from apiece.report.figure_page import Grid, write_figure
 from apiece.report.numbers import number
-from apiece.reproduce.keep import keeping
+from apiece.reproduce.kept import keeping
 from apiece.reproduce.verdict import FORMAT, VERDICTS, Claim, Reproduction, claim_of
 
 SYNTHETIC = {  # name -> its module, in the folder of its paper
@@ -55,11 +55,11 @@ def reproduce(
 ) -> dict[str, Any]:
     """Run one; its result is plain, but for the figure, which `write` takes out.
 
-    `keep`: a folder for what a long one has trained, from which it goes on if it was stopped (see `keep.kept`).
+    `keep`: a folder where the parts of a long one are kept as they end, and from which it goes on (`kept`).
     """
     module = module_of(name)
     start = time.perf_counter()
-    with jax.enable_x64(name not in REAL), keeping(keep):
+    with jax.enable_x64(name not in REAL), keeping(keep) as parts:
         found: Reproduction = module.run(quick, watch or (lambda what, done, total: None))
     return {
         "format": FORMAT,
@@ -69,7 +69,7 @@ def reproduce(
         "claims": [claim._asdict() for claim in found.claims],
         "settings": found.settings,
         "notes": found.notes,
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(time.perf_counter() - start + parts.seconds, 1),
         "figure": found.figure,
     }
 

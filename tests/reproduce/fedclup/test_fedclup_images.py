@@ -14,13 +14,14 @@ from apiece.reproduce.fedclup import ladder as ladder
 from apiece.reproduce.fedclup.images_by_classes import (
     Task,
     arena_of,
+    averaged_beside,
     averaged_on_all_classes,
     on_all_classes,
-    validated_on_all_classes,
     whole_of,
 )
-from apiece.reproduce.fedclup.images_runs import CASES, GRID, rivals_of
+from apiece.reproduce.fedclup.images_runs import CASES, GRID, Case, played, rivals_of
 from apiece.reproduce.fedclup.published import DEGREES, published, rung
+from apiece.reproduce.kept import keeping
 
 PLAN = TrainSpec(rounds=2, evaluate_every=2)
 
@@ -103,7 +104,7 @@ def test_step_sizes_can_be_chosen_on_everybodys_validation_examples(twice):
     asked = []
 
     def tune_on(engine, run):
-        asked.append(validated_on_all_classes(here)(engine, run))
+        asked.append(averaged_on_all_classes(here, part="validation")(engine, run))
         return 0.0, run.hyper["lr"]  # the smallest step size is best
 
     rival = Rival("fed_clup", dict(steps=4, lam=0.1), dict(lr=(0.1, 1e-6)))
@@ -132,13 +133,15 @@ def test_all_methods_compute_as_many_gradients_and_only_the_medium_degree_is_tun
     case, rivals = CASES[name], rivals_of(CASES[name])
     gradients = rivals["local"].options["epochs"] * -(-case.task.train // case.batch)
     for degree, lam in zip(DEGREES, case.lams, strict=True):
-        inner = rivals[rung("pfedme", degree)].options
-        assert inner["steps"] * inner["prox_steps"] == gradients and inner["lr"] * lam == 0.5
+        assert rivals[rung("fed_clup", degree)].options["epochs"] == rivals["fed_avg"].options["epochs"]
+        if "pfedme" in case.ladders:
+            inner = rivals[rung("pfedme", degree)].options
+            assert inner["steps"] * inner["prox_steps"] == gradients and inner["lr"] * lam == 0.5
     tuned = {who for who, rival in rivals.items() if rival.grid}
-    assert tuned == {"local", "fed_avg", "fed_clup medium", "pfedme medium"}
+    assert tuned == {"local", "fed_avg", *(f"{method} medium" for method in case.ladders)}
     sizes = {who: GRID if who == "pfedme medium" else case.grid for who in tuned}
     assert all(tuple(*rivals[who].grid.values()) == sizes[who] for who in tuned)
-    assert rivals.keys() == published(name, 2).keys()
+    assert set(case.path) == rivals.keys() <= published(case.printed, 2).keys()
 
 
 def test_a_ladder_grows_if_its_last_rung_is_above_the_first():
@@ -159,12 +162,14 @@ def test_between_means_above_local_and_below_global():
 
 
 def test_a_run_whose_validation_loss_still_falls_is_not_at_rest():
-    curve = lambda losses: [{"round": r, "validation_loss": v, "validation_error": v} for r, v in enumerate(losses, 1)]
-    of = lambda losses: [Outcome(np.arange(1), {}, curve(losses), {})]
     rounds = np.arange(1, 21)
-    found = {"fast": of(0.1 + 0.5**rounds), "slow": of(0.99**rounds), "short": of([0.3, 0.2])}
+    columns = lambda losses, other: {"validation_loss": list(losses), "averaged_loss": list(other)}
+    of = lambda losses, other: [{"round": list(range(1, len(losses) + 1)), **columns(losses, other)}]
+    fast, slow = 0.1 + 0.5**rounds, 0.99**rounds
+    found = {"fast": of(fast, slow), "slow": of(slow, fast), "short": of([0.3, 0.2], [0.3, 0.2])}
     assert ladder.still_moving(found, ["fast"]) == ""
     assert ladder.still_moving(found, list(found)) == "not at rest: slow, short"
+    assert ladder.still_moving(found, ["fast", "slow"], "averaged_loss") == "not at rest: fast", "another loss decides"
 
 
 def test_the_averaged_model_is_the_mean_of_the_clients_models(twice):
@@ -172,7 +177,12 @@ def test_the_averaged_model_is_the_mean_of_the_clients_models(twice):
     run = engine.advance(engine.start(here.model.init, 3, dict(lam=2.0, lr=0.1)), 2)
     models, (x, y, _) = engine.personal(run, np.arange(TASK.clients)), here.splits["test"]
     guesses = here.model.apply({name: leaf.mean(0) for name, leaf in models.items()}, x).argmax(1)
-    assert averaged_on_all_classes(here)(engine, run) == pytest.approx(float((guesses == y).mean()), abs=1e-3)
+    assert 1 - averaged_on_all_classes(here)(engine, run)[1] == pytest.approx(float((guesses == y).mean()), abs=1e-3)
+    seen = {"round": 2}
+    averaged_beside(here)(engine, run, seen)
+    assert (seen["averaged_loss"], seen["averaged_error"]) == averaged_on_all_classes(here, part="validation")(
+        engine, run
+    )
 
 
 def test_clients_drawn_from_a_pool_are_judged_on_all_of_its_pictures(folder):
@@ -188,9 +198,9 @@ def test_the_published_order_agrees_with_itself_and_not_with_its_reverse():
     printed = {
         held: {who: np.full(2, value) for who, value in published("MNIST logit", held).items()} for held in (2, 10)
     }
-    assert ladder.same_order("MNIST logit", printed).ours == pytest.approx(1)
+    assert ladder.same_order("", "MNIST logit", printed).ours == pytest.approx(1)
     turned = {held: {who: -value for who, value in row.items()} for held, row in printed.items()}
-    assert not ladder.same_order("MNIST logit", turned).holds
+    assert not ladder.same_order("", "MNIST logit", turned).holds
 
 
 def outcome(errors, curve):
@@ -210,6 +220,27 @@ def test_gains_count_the_clients_of_all_seeds():
 
 def test_fewer_rounds_compares_when_the_curves_settle():
     fast, slow = [0.5, 0.2, 0.2, 0.2], [0.5, 0.4, 0.3, 0.2]
-    curves = {rung("fed_clup", d): [outcome([0], c)] * 3 for d, c in zip(DEGREES, (fast, fast, slow), strict=True)}
+    of = lambda errors: [{"round": [5, 10, 15, 20], "validation_error": errors}] * 3
+    curves = {rung("fed_clup", d): of(c) for d, c in zip(DEGREES, (fast, fast, slow), strict=True)}
     claim = ladder.fewer_rounds("", [curves], "fed_clup")
-    assert claim.ours == 2 and claim.holds
+    assert claim.ours == 10 and claim.holds
+
+
+@pytest.mark.thorough
+def test_a_part_that_was_kept_is_not_run_again_and_gives_the_same_numbers(folder, tmp_path):
+    case = Case("MNIST logit", TASK, (0.5, 1.5, 2.5), 32, seeds=2, rounds=2, looks=1, tuned=1, ladders=("fed_clup",))
+    ran = []
+    with keeping(tmp_path):
+        first = played("small", case, (2,), ran.append)
+    assert ran and first[2].averaged.keys() == set(case.path)
+    count = len(ran)
+    with keeping(tmp_path) as parts:
+        again = played("small", case, (2,), ran.append)
+    assert len(ran) == count and parts.seconds > 0
+    for kind in ("averaged", "every", "own"):
+        for who, values in getattr(first[2], kind).items():
+            np.testing.assert_array_equal(values, getattr(again[2], kind)[who])
+    assert again[2].curves == first[2].curves and again[2].gains == first[2].gains
+    with keeping(tmp_path):
+        played("small", case._replace(rounds=3), (2,), ran.append)
+    assert len(ran) == 2 * count, "other settings are another part"

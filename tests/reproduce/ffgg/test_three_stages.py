@@ -12,7 +12,7 @@ from apiece.experiment.train import train
 from apiece.models import mlp, transformer
 from apiece.reproduce.ffgg.partial_claims import FEDAVG, FRESH, TUNED, Trained, claims_of
 from apiece.reproduce.ffgg.three_stages import Course, Variant, Work, followed, steps, with_fresh_part
-from apiece.reproduce.keep import keeping
+from apiece.reproduce.kept import keeping
 from apiece.split import divide, part_of, paths
 
 FIRST, SECOND = TrainSpec(rounds=8, cohort=4, weights="uniform", evaluate_every=4), TrainSpec(

@@ -10,12 +10,19 @@ from apiece.data import digits
 from apiece.engines.costs import costs, visit_costs
 from apiece.errors import UserError
 from apiece.experiment import build as setup
-from apiece.experiment.contest import steps
+from apiece.experiment.contest import Rival, contest, steps
 from apiece.experiment.spec_tables import ModelSpec, TrainSpec
 from apiece.models import mlp
 from apiece.reproduce.tuned_averaging import last_layer
 from apiece.reproduce.tuned_averaging.last_layer_data import frozen, parted
-from apiece.reproduce.tuned_averaging.last_layer_rivals import PASSES, by_passes, ftfa_in_passes, rivals
+from apiece.reproduce.tuned_averaging.last_layer_rivals import (
+    PASSES,
+    by_passes,
+    ftfa_in_passes,
+    maml_in_passes,
+    pooled,
+    rivals,
+)
 from apiece.reproduce.tuned_averaging.redeal import redealt
 
 PLAN = TrainSpec(rounds=2, evaluate_every=2)
@@ -99,32 +106,57 @@ def played():
     others, mine = parted(digits(clients=14), 4)
     model = mlp((64,), 10, hidden=(8,))
     make = lambda: frozen(model, others, mine.hold_out_clients(0.2), epochs=3, batch=32)
-    few = {name: rivals()[name]._replace(grid={}) for name in ("local", "fed_avg", "ftfa", "pfedme")}
+    names = ("local", "fed_avg", "ftfa", "maml_fl (first)", "pfedme")
+    few = {name: rivals()[name]._replace(grid={}) for name in names}
+    few["ftfa"] = few["ftfa"]._replace(grid=dict(lr=(1e-6, 0.1), tune_lr=(1e-4, 1e-3, 0.01, 0.1)))
     said = []
-    size = last_layer.Size(2, 2, 2, 1, (1, 8))
-    one = last_layer.play("digits", make, few, size, said.append)
-    assert len(said) == steps(few, range(2), 2) + 1
+    one = last_layer.play("digits", make, few, last_layer.Size(2, 2, 2, (1, 8)), said.append)
+    assert len(said) == steps(few, range(2), 2, halve=True) + 1
     return one
 
 
 @pytest.mark.slow
 def test_claims_tables_and_figure_come_from_the_trials(played):
-    for name, result in played.results.items():
-        alike = [
-            np.array_equal(result.outcomes[0].arrays["test_loss"][:50], o.arrays["test_loss"][:50])
-            for o in result.dealt
-        ]
-        assert alike == [False, False], f"{name}: other rows, other models"
+    for name, of in played.methods.items():
+        assert len(of["seeds"]) == len(of["deals"]) == 2, name
     claims = last_layer.claims_of(played, quick=False)
     quick = {claim.name for claim in last_layer.claims_of(played, quick=True)}
-    assert quick < {claim.name for claim in claims} and len(claims) == 8
+    assert quick < {claim.name for claim in claims} and len(claims) == 11
     gap = np.mean(last_layer.points(played, "ftfa") - last_layer.points(played, "local"))
     assert next(c for c in claims if c.name == "digits: FTFA above training alone, in points").ours == pytest.approx(
         gap
     )
-    spent = {name: [o.costs["gradients"] for o in played.results[name].outcomes.values()] for name in played.results}
+    spent = {name: of["gradients"] for name, of in played.methods.items()}
     assert np.divide(spent["pfedme"], spent["fed_avg"]) == pytest.approx(5)
     assert last_layer.seconds_of_pfedme(played).ours > 0
     tables = last_layer.tables(played)
-    assert len(tables["digits, test error by client"]) == played.place.population
+    assert len(tables["digits, test error by client"]) == 8
     assert last_layer.figure([played]).panels[0].title == "digits"
+    ends = np.array([curve[-1] for curve in played.methods["ftfa"]["test"]])
+    np.testing.assert_allclose(100 * ends, played.methods["ftfa"]["seeds"], atol=1e-4, err_msg="pooled, as is judged")
+
+
+@pytest.mark.slow
+def test_settings_that_differ_in_tuning_alone_share_one_training_and_are_judged_as_if_trained_each(place):
+    grid, judged = dict(lr=(1e-6, 0.1), tune_lr=(1e-4, 0.1)), pooled(place, "validation")
+    found = {}
+    for late in ((), ("tune_lr",)):
+        told = []
+        rival = Rival(ftfa_in_passes, grid=grid, late=late)
+        asked = dict(tune_rounds=2, tune_on=judged, step=told.append)
+        found[late] = contest(place, {"ftfa": rival}, PLAN, (0,), **asked)["ftfa"]
+        assert sum("tuning" in what for what in told) == (2 if late else 4)
+    assert found[()].options == found["tune_lr",].options
+    for (options, loss, error), other in zip(found[()].tried, found["tune_lr",].tried, strict=True):
+        assert options == other[0] and (loss, error) == pytest.approx(other[1:], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_passes_of_maml_are_traced_and_ten_of_them_are_the_catalogs(place):
+    ours, hyper = setup.engine_of(place, maml_in_passes, {}, PLAN)
+    catalogs, theirs = setup.engine_of(place, "maml_fl", {}, PLAN)
+    ends = [
+        engine.personal(engine.advance(engine.start(place.model.init, 0, values), 2), np.arange(place.population))
+        for engine, values in ((ours, hyper), (catalogs, theirs))
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *ends)

@@ -1,7 +1,7 @@
 """Pictures of ten classes dealt to clients that hold a few classes each, and who is right on all ten."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from apiece.engines.simulation.score import Examples
 from apiece.experiment import build as setup
 from apiece.experiment.build import Arena
 from apiece.experiment.spec_tables import ModelSpec
-from apiece.protocol import Batch
+from apiece.experiment.train import Look
+from apiece.protocol import Batch, Params
 
 SHARES = (1 / 2, 1 / 6, 1 / 3)
 
@@ -105,48 +106,44 @@ def halved(x: np.ndarray) -> np.ndarray:
     return np.rint(blocks.mean((2, 4))).astype(x.dtype)
 
 
-def on_all_classes(place: Arena, whole: Arena | None = None) -> Callable[[Simulation, RunState], np.ndarray]:
-    """(engine, run) -> [clients]: how often each client's model is right on everybody's test pictures together."""
-    judged = _on_everybodys(place, "test", whole)
-    return lambda engine, run: 1 - judged(engine, run)[1]
-
-
-def averaged_on_all_classes(place: Arena, whole: Arena | None = None) -> Callable[[Simulation, RunState], float]:
-    """(engine, run) -> how often the mean of the clients' models is right on everybody's test pictures together."""
-    x, y, _ = (whole or place).splits["test"]
-    mistakes = jax.jit(lambda model: place.objective.outcomes(model, Batch(x, y, jax.numpy.ones(len(y))))[1].mean())
-
-    def accuracy(engine: Simulation, run: RunState) -> float:
-        models = engine.personal(run, np.arange(place.population))
-        return 1 - float(mistakes(jax.tree.map(lambda leaf: leaf.mean(0), models)))
-
-    return accuracy
-
-
-def validated_on_all_classes(
-    place: Arena, whole: Arena | None = None
+def averaged_on_all_classes(
+    place: Arena, whole: Arena | None = None, part: str = "test"
 ) -> Callable[[Simulation, RunState], tuple[float, float]]:
-    """(engine, run) -> (loss, error): the clients' mean on everybody's validation pictures together."""
-    judged = _on_everybodys(place, "validation", whole)
+    """(engine, run) -> (loss, error) of the mean of the clients' models on a split of everybody's."""
+    x, y, _ = (whole or place).splits[part]
 
-    def means(engine: Simulation, run: RunState) -> tuple[float, float]:
-        losses, mistakes = judged(engine, run)
-        return float(losses.mean()), float(mistakes.mean())
-
-    return means
-
-
-def _on_everybodys(
-    place: Arena, part: str, whole: Arena | None
-) -> Callable[[Simulation, RunState], tuple[np.ndarray, np.ndarray]]:
-    """(engine, run) -> (losses, errors) [clients] of each client's model on a split of everybody's."""
-    x, y, offsets = (whole or place).splits[part]
-    starts, sizes = np.zeros(place.population, np.int32), np.full(place.population, offsets[-1], np.int32)
-    everybody = {part: Examples(x, y, starts, sizes)}
-
-    def judged(engine: Simulation, run: RunState) -> tuple[np.ndarray, np.ndarray]:
-        losses, mistakes = engine.outcomes(run, np.arange(place.population), place.objective.outcomes, everybody)[part]
-        means = [values.reshape(place.population, -1).mean(1, dtype=np.float64) for values in (losses, mistakes)]
-        return means[0], means[1]
+    def judged(engine: Simulation, run: RunState) -> tuple[float, float]:
+        models = engine.personal(run, np.arange(place.population))
+        loss, error = _means(place.objective.outcomes, jax.tree.map(lambda leaf: leaf.mean(0), models), x, y)
+        return float(loss), float(error)
 
     return judged
+
+
+@partial(jax.jit, static_argnums=0)
+def _means(outcomes: Callable, model: Params, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    loss, error = outcomes(model, Batch(x, y, jax.numpy.ones(len(y))))
+    return loss.mean(), error.mean()
+
+
+def averaged_beside(place: Arena, whole: Arena | None = None) -> Look:
+    """Adds the averaged model's loss and error on everybody's validation pictures to every point of a curve."""
+    judged = averaged_on_all_classes(place, whole, "validation")
+
+    def look(engine: Any, run: RunState, seen: dict[str, Any]) -> None:
+        seen["averaged_loss"], seen["averaged_error"] = judged(engine, run)
+
+    return look
+
+
+def on_all_classes(place: Arena, whole: Arena | None = None) -> Callable[[Simulation, RunState], np.ndarray]:
+    """(engine, run) -> [clients]: how often each client's model is right on everybody's test pictures together."""
+    x, y, offsets = (whole or place).splits["test"]
+    starts, sizes = np.zeros(place.population, np.int32), np.full(place.population, offsets[-1], np.int32)
+    everybody = {"test": Examples(x, y, starts, sizes)}
+
+    def right(engine: Simulation, run: RunState) -> np.ndarray:
+        found = engine.outcomes(run, np.arange(place.population), place.objective.outcomes, everybody)
+        return 1 - found["test"][1].reshape(place.population, -1).mean(1, dtype=np.float64)
+
+    return right

@@ -16,6 +16,7 @@ from apiece.reproduce.fedclup.published import DEGREES, HIGH, LOW, published, ru
 from apiece.reproduce.verdict import Claim, Mean, effect, mean_of, weakest
 
 Accuracy = dict[str, np.ndarray]  # [seeds] by method
+Curves = dict[str, list[dict[str, list[float]]]]  # by method and seed: columns of a curve, among them "round"
 SLACK = 0.01  # what counts as equal
 
 
@@ -60,11 +61,11 @@ def fewer_classes(task: str, alone: dict[int, np.ndarray]) -> Claim:
     return effect(what, "above 0", weakest(rises), above=0)
 
 
-def same_order(task: str, found: dict[int, Accuracy], unfinished: str = "") -> Claim:
+def same_order(task: str, printed_as: str, found: dict[int, Accuracy], unfinished: str = "") -> Claim:
     """Kendall's rank correlation of our eight accuracies with the printed ones, mean over classes, by seed."""
 
     def alike(held: int, seed: int) -> float:
-        printed = published(task, held)
+        printed = published(printed_as, held)
         ours = [float(found[held][name][seed]) for name in printed]
         return float(stats.kendalltau(list(printed.values()), ours).statistic)
 
@@ -91,31 +92,24 @@ def settled(curve: Sequence[float]) -> int:
     return max(away, default=0) + 1
 
 
-def fewer_rounds(task: str, outcomes: Sequence[dict[str, list[Outcome]]], method: str, unfinished: str = "") -> Claim:
+def fewer_rounds(task: str, cells: Sequence[Curves], method: str, unfinished: str = "") -> Claim:
     """Rounds to settle (own validation error) at low minus at high personalization, mean over numbers of classes.
 
     Smaller lambda, fewer rounds: the difference is above zero, over seeds (which share pictures and initial models
     between numbers of classes).
     """
-    rounds = lambda outcome: settled([point["validation_error"] for point in outcome.curve])
-    by_seed = lambda degree: np.mean([[rounds(one) for one in of[rung(method, degree)]] for of in outcomes], axis=0)
+    rounds = lambda curve: curve["round"][settled(curve["validation_error"]) - 1]
+    by_seed = lambda degree: np.mean([[rounds(one) for one in of[rung(method, degree)]] for of in cells], axis=0)
     later = mean_of(by_seed(LOW) - by_seed(HIGH))
     what = f"{task}: {method} settles in fewer rounds at high than at low personalization (rounds saved)"
     return effect(what, "above 0", later, above=0, unfinished=unfinished)
 
 
-def still_moving(outcomes: dict[str, list[Outcome]], names: Sequence[str]) -> str:
-    """Which of these methods had not come to rest, by their validation losses; empty if all had."""
-    column = lambda outcome, key: [point[key] for point in outcome.curve]
-    curve = lambda outcome: (column(outcome, "round"), column(outcome, "validation_loss"))
-    state = {name: trend_of_seeds([curve(one) for one in outcomes[name]]).state for name in names}
+def still_moving(curves: Curves, names: Sequence[str], loss: str = "validation_loss") -> str:
+    """Which of these methods had not come to rest, by this loss of theirs; empty if all had."""
+    state = {name: trend_of_seeds([(one["round"], one[loss]) for one in curves[name]]).state for name in names}
     moving = [name for name, found in state.items() if found not in ("resting", "rising")]
     return f"not at rest: {', '.join(moving)}" if moving else ""
-
-
-def listed(accuracy: Accuracy, names: Sequence[str]) -> str:
-    """Means over seeds, as text."""
-    return ", ".join(f"{accuracy[name].mean():.3f}" for name in names)
 
 
 def gains(outcomes: dict[str, list[Outcome]]) -> dict[str, dict[str, float]]:

@@ -30,7 +30,7 @@ from apiece.methods.fed_avg import fed_avg
 from apiece.methods.local_ffgg import local_ffgg, visit_of
 from apiece.models import Model, adapted
 from apiece.protocol import Loss, Method, Params, Tree
-from apiece.reproduce.keep import Piece, kept
+from apiece.reproduce.kept import Piece, kept
 from apiece.split import divide, join, part_of
 from apiece.wrap import fine_tuned, server_optimized
 

@@ -14,13 +14,15 @@ Here: MNIST by writer (small convolutional network, 32 features), Shakespeare by
 others a tenth (roles) or a fifth. Features are centred and given one scale, so that one grid of step sizes fits all.
 The networks are far smaller than the published ones, and so is pre-training (6 to 12 passes instead of 25 to 200).
 
-Every method is tuned on validation with the first seed for 100 rounds, over a part of the published grids where most of
-their best values lie: step sizes 0.01, 0.1, 1 (and 0.001 where there is only one), RTFA's pull 0.01, 0.1, 1, pFedMe's
-step size 0.0005, 0.005, 0.05 with server mixing 1 or 2, its pull 15, inner step 0.05 and 5 inner steps as published.
-The width of the difference in Hessian-free MAML is set by rule, not tuned. Then 400 rounds, 11 seeds, and 11 other
-deals of the training and validation rows with the first seed; test rows stay, and are looked at once. Accuracy is the
-share of right answers of all clients' test examples. "A above B": the paired 95 % interval of A - B lies above 0, over
-seeds, or over deals and then widened, as deals share most rows. "A about B": the interval lies within one point of 0.
+Every method is tuned with the first seed over the published grids, whole decades from 1e-4 to 1 for step sizes and
+RTFA's pull, by what is judged: the share of right answers of all clients' validation examples. FedAvg, FTFA and RTFA
+train for all 400 rounds with each step size, the others by successive halving up to 400. pFedMe's step size is 5e-5 to
+0.5 with server mixing 1 or 2, its pull 15, inner step 0.05 and 5 inner steps as published. The width of the difference
+in Hessian-free MAML is set by rule; the published 1e-3 and 1e-5 are run beside it, with the step sizes chosen for it.
+Then 400 rounds, 11 seeds, and 11 other deals of the training and validation rows with the first seed; test rows stay,
+and nothing is chosen by them. Accuracy is the share of right answers of all clients' test examples. "A above B": the
+paired 95 % interval of A - B lies above 0, over seeds, or over deals and then widened, as deals share most rows. "A
+about B": the interval lies within one point of 0.
 HAR's windows overlap by half, so that a test window is half seen in training: that favours models of one's own."""
 
 from collections.abc import Callable, Sequence
@@ -34,9 +36,17 @@ from apiece.experiment.spec import make_spec
 from apiece.experiment.train import Watch
 from apiece.models import softmax
 from apiece.report.figure import Figure, Line, Panel
-from apiece.reproduce.lines import curve, newcomer_lines
+from apiece.reproduce.kept import part
 from apiece.reproduce.tuned_averaging.last_layer_data import FEDERATIONS, SHARES, Frozen, mnist
-from apiece.reproduce.tuned_averaging.last_layer_rivals import PASSES, by_passes, rivals
+from apiece.reproduce.tuned_averaging.last_layer_rivals import (
+    DELTAS,
+    PASSES,
+    SWEPT,
+    by_passes,
+    pooled,
+    pooled_beside,
+    rivals,
+)
 from apiece.reproduce.tuned_averaging.redeal import redealt
 from apiece.reproduce.verdict import Claim, Mean, Reproduction, effect, mean_of, over_splits, weakest, within
 
@@ -46,43 +56,52 @@ SHOWN = {"local": "training alone", "fed_avg": "FedAvg", "ftfa": "FTFA", "rtfa":
 SHOWN |= {"maml_fl (first)": "first-order MAML", "maml_fl (free)": "Hessian-free MAML"}
 ALIKE = ("rtfa", "maml_fl (first)", "maml_fl (free)")
 WORSE = ("fed_avg", "local", "pfedme")
+WIDTHS = tuple(f"maml_fl (delta {delta:g})" for delta in DELTAS)
+FEW = 30  # clients: so many have rows of their own
 
 
 class Size(NamedTuple):
-    """How much is run: seeds, other deals of the rows, rounds, and those of tuning; what newcomers bring."""
+    """How much is run: seeds, other deals of the rows, rounds (also of tuning, in the end); what newcomers bring."""
 
     seeds: int = 11
     deals: int = 11
     rounds: int = 400
-    tune_rounds: int = 100
     newcomers: tuple[int, ...] = (1, 4, 16, 64)
 
 
 class Played(NamedTuple):
-    """A federation of features, and what became of every method on it."""
+    """What became of every method on a federation of features, by method, as plain numbers (see `told`)."""
 
     title: str
-    frozen: Frozen
-    place: Arena
-    results: dict[str, Result]
+    about: dict[str, Any]
+    methods: dict[str, dict[str, Any]]
 
 
 def run(quick: bool, watch: Watch) -> Reproduction:
     """All four federations; `quick`: MNIST with 60 writers, 100 rounds, 3 seeds, 2 deals, coarser grids."""
-    size = Size(3, 2, 100, 50, (1, 16)) if quick else Size()
+    size = Size(3, 2, 100, (1, 16)) if quick else Size()
     sources = {"MNIST by writer": lambda: mnist(quick=True)} if quick else FEDERATIONS
-    each = steps(rivals(quick), range(size.seeds), size.deals) + 1  # and pre-training
+    each = steps(rivals(quick), range(size.seeds), size.deals, halve=True) + 1  # and pre-training
     step = counter(watch, each * len(sources))
     played = [play(title, make, rivals(quick), size, step) for title, make in sources.items()]
     claims = [claim for one in played for claim in claims_of(one, quick)]
     claims += [] if quick else [seconds_of_pfedme(one) for one in played]
-    told = {key: value for one in played for key, value in tables(one).items()}
-    settings = {"federations": {one.title: one.frozen.about for one in played}, "cohort": COHORT, **size._asdict()}
-    return Reproduction(claims, figure(played), {**settings, **told}, NOTES)
+    tabled = {key: value for one in played for key, value in tables(one).items()}
+    settings = {"federations": {one.title: one.about for one in played}, "cohort": COHORT, **size._asdict()}
+    return Reproduction(claims, figure(played), {**settings, **tabled}, NOTES)
 
 
 def play(title: str, make: Callable[[], Frozen], methods: dict[str, Rival], size: Size, step: Step) -> Played:
-    """Pre-train, freeze, and let the methods federate the last layer."""
+    """Pre-train, freeze, and let the methods federate the last layer; or what was kept of it."""
+    grids = {name: {**rival.options, **rival.grid} for name, rival in methods.items()}
+    found = part(title, {**size._asdict(), "grids": grids}, lambda: federated(title, make, methods, size, step))
+    return Played(title, found["about"], found["methods"])
+
+
+def federated(
+    title: str, make: Callable[[], Frozen], methods: dict[str, Rival], size: Size, step: Step
+) -> dict[str, Any]:
+    """The features' description, and what each method did."""
     step(f"{title}: pre-training")
     frozen = make()
     federation = frozen.federation
@@ -93,13 +112,40 @@ def play(title: str, make: Callable[[], Frozen], methods: dict[str, Rival], size
         methods,
         make_spec({"train": train}).train,
         range(size.seeds),
-        tune_rounds=size.tune_rounds,
+        tune_rounds=size.rounds,
         newcomers=size.newcomers,
         after=by_passes(place),
         deals=[redealt(place, deal) for deal in range(1, size.deals + 1)],
         step=lambda what: step(f"{title}: {what}"),
+        tune_on=pooled(place, "validation"),
+        halve=True,
+        look=pooled_beside(place),
     )
-    return Played(title, frozen, place, results)
+    rows = per_method(place, results)
+    return {"about": frozen.about, "methods": {name: told(place, results[name], rows[name]) for name in results}}
+
+
+def told(place: Arena, result: Result, row: dict[str, float]) -> dict[str, Any]:
+    """What is kept of a method: accuracies in points of every seed and deal, curves, and what the tables show."""
+    points = lambda of: 100 * (1 - errors(place, result._replace(outcomes=dict(enumerate(of)))))
+    outcomes = list(result.outcomes.values())
+    column = lambda key: [[1 - point[key] for point in outcome.curve] for outcome in outcomes]
+    mean = client_errors(place, result)
+    return {
+        "seeds": points(outcomes),
+        "deals": points(result.dealt) if result.dealt else [],
+        "client mean": 100 * (1 - np.nanmean(mean, axis=1)),
+        "rounds": [point["round"] for point in outcomes[0].curve],
+        "validation": column("validation_error"),
+        "test": column("test_error"),
+        "passes": None if result.after[0] is None else result.after,
+        "newcomers": result.newcomers,
+        "options": result.options,
+        "seconds": [outcome.costs["seconds"] for outcome in outcomes],
+        "gradients": [outcome.costs["gradients"] for outcome in outcomes],
+        "row": row,
+        "clients": dict(zip(map(str, place.ids), mean.mean(0), strict=False)) if place.population <= FEW else {},
+    }
 
 
 NOTES = (
@@ -112,12 +158,9 @@ NOTES = (
 )
 
 
-def points(one: Played, name: str, deals: bool = False) -> np.ndarray:
-    """Test accuracy in points, of every seed or of every deal."""
-    result = one.results[name]
-    if deals:
-        result = result._replace(outcomes=dict(enumerate(result.dealt)))
-    return 100 * (1 - errors(one.place, result))
+def points(one: Played, name: str, kind: str = "seeds") -> np.ndarray:
+    """Test accuracy in points, of every seed, or of every one of the "deals"."""
+    return np.asarray(one.methods[name][kind], float)
 
 
 def claims_of(one: Played, quick: bool) -> list[Claim]:
@@ -128,7 +171,7 @@ def claims_of(one: Played, quick: bool) -> list[Claim]:
             f"{one.title}: {SHOWN[name]} minus FTFA, in points (about 0)", 0, mean_of(points(one, name) - ours), by=1
         )
         for name in ALIKE
-        if name in one.results
+        if name in one.methods
     ]
     if (
         quick
@@ -137,10 +180,14 @@ def claims_of(one: Played, quick: bool) -> list[Claim]:
     for name in WORSE:
         claims.append(above(f"{one.title}: FTFA above {SHOWN[name]}, in points", ours - points(one, name)))
     for name in WORSE:
-        other = over_splits(points(one, "ftfa", deals=True) - points(one, name, deals=True), EXCHANGED)
+        other = over_splits(points(one, "ftfa", "deals") - points(one, name, "deals"), EXCHANGED)
         what = f"{one.title}, other deals of the rows: FTFA above {SHOWN[name]}, in points"
         claims.append(effect(what, "above 0", other, above=0))
-    return [*claims, *personalization(one)]
+    for name in WIDTHS:
+        if name in one.methods:
+            what = f"{one.title}: the width of Hessian-free MAML matters little: {name[9:-1]} minus by rule, in points"
+            claims.append(within(what, 0, mean_of(points(one, name) - points(one, "maml_fl (free)")), by=1))
+    return [*claims, *(claim for name in SWEPT if name in one.methods for claim in personalization(one, name))]
 
 
 def above(name: str, difference: np.ndarray) -> Claim:
@@ -148,20 +195,21 @@ def above(name: str, difference: np.ndarray) -> Claim:
     return effect(name, "above 0", mean_of(difference), above=0)
 
 
-def personalization(one: Played) -> list[Claim]:
+def personalization(one: Played, method: str = "ftfa") -> list[Claim]:
     """Accuracy against passes: every step is one up, and so is the whole."""
-    accuracy = 100 * np.array(one.results["ftfa"].after)
+    accuracy, shown = 100 * np.array(one.methods[method]["passes"]), SHOWN[method]
     rises = [mean_of(rise) for rise in np.diff(accuracy, axis=1).T]
-    name = f"{one.title}: least rise of FTFA from {PASSES[0]} to {PASSES[-1]} passes, step by step, in points"
+    name = f"{one.title}: least rise of {shown} from {PASSES[0]} to {PASSES[-1]} passes, step by step, in points"
+    whole = accuracy[:, -1] - accuracy[:, 0]
     return [
         effect(name, "above 0", weakest(rises), above=0),
-        above(f"{one.title}: FTFA after {PASSES[-1]} passes above none, in points", accuracy[:, -1] - accuracy[:, 0]),
+        above(f"{one.title}: {shown} after {PASSES[-1]} passes above none, in points", whole),
     ]
 
 
 def seconds_of_pfedme(one: Played) -> Claim:
     """Over FedAvg's, by the typical seed: another program may have had the machine during one of them."""
-    seconds = lambda name: np.median([o.costs["seconds"] for o in one.results[name].outcomes.values()])
+    seconds = lambda name: np.median(one.methods[name]["seconds"])
     ratio = float(seconds("pfedme") / seconds("fed_avg"))
     return within(f"{one.title}: seconds of pFedMe over those of FedAvg, to a half", 20, ratio, share=0.5)
 
@@ -170,45 +218,54 @@ def tables(one: Played) -> dict[str, Any]:
     """For the page: methods, best-mean-worst of the trials, newcomers, and clients where they are few."""
     spread = lambda values: {"best": values.max(), "mean": values.mean(), "worst": values.min()}
     rows = {
-        name: {f"{kind} {word}": float(value) for kind in ("seeds", "deals")
-               for word, value in spread(points(one, name, kind == "deals")).items()}
-        for name in one.results
+        name: {f"{kind} {word}": float(value) for kind in ("seeds", "deals", "client mean")
+               for word, value in spread(points(one, name, kind)).items()}
+        for name in one.methods
     }  # fmt: skip
-    fresh = lambda result: {str(most): 100 * (1 - float(np.mean(e))) for most, e in result.newcomers.items()}
+    fresh = lambda of: {most: 100 * (1 - float(np.mean(e))) for most, e in of["newcomers"].items()}
     found = {
-        f"{one.title}, methods": per_method(one.place, one.results),
+        f"{one.title}, methods": {name: of["row"] for name, of in one.methods.items()},
         f"{one.title}, test accuracy of the trials": rows,
-        f"{one.title}, new clients' accuracy by their examples": {n: fresh(r) for n, r in one.results.items()},
-        f"{one.title}, chosen": {name: result.options for name, result in one.results.items()},
+        f"{one.title}, new clients' accuracy by their examples": {n: fresh(of) for n, of in one.methods.items()},
+        f"{one.title}, chosen": {name: of["options"] for name, of in one.methods.items()},
     }
-    if one.place.population <= 30:
-        mean = {name: client_errors(one.place, result).mean(0) for name, result in one.results.items()}
-        ids = one.place.ids[: one.place.population]
+    if ids := next(iter(one.methods.values()))["clients"]:
         found[f"{one.title}, test error by client"] = {
-            str(who): {name: float(of[i]) for name, of in mean.items()} for i, who in enumerate(ids)
+            who: {name: of["clients"][who] for name, of in one.methods.items()} for who in ids
         }
     return found
 
 
 def figure(played: Sequence[Played]) -> Figure:
-    """Accuracy against rounds for every federation; then against passes, and of newcomers."""
+    """Pooled test accuracy against rounds for every federation, as published; then against passes, and of newcomers."""
+
+    def curve(name: str, of: dict[str, Any], style: int) -> Line:
+        accuracy = np.array(of["test"])
+        return Line(name, of["rounds"], accuracy.mean(0), accuracy.min(0), accuracy.max(0), style=style)
+
     panels = [
-        Panel(one.title, "rounds", "validation accuracy",
-              [curve(name, result, style) for style, (name, result) in enumerate(one.results.items())])
+        Panel(one.title, "rounds", "test accuracy, all examples pooled",
+              [curve(name, of, style) for style, (name, of) in enumerate(one.methods.items())])
         for one in played
     ]  # fmt: skip
-    gains = []
-    for one in played:
-        accuracy = 100 * np.array(one.results["ftfa"].after)
-        found: list[Mean] = [mean_of(column) for column in (accuracy - accuracy[:, :1]).T]
-        low, high = zip(*(mean.interval for mean in found), strict=True)
-        gains.append(Line(one.title, PASSES, [mean.value for mean in found], low, high))
-    panels.append(Panel("What personalization adds (FTFA)", "passes over the client's data", "points gained", gains))
+    for method in SWEPT:
+        gains = []
+        for one in played:
+            accuracy = 100 * np.array(one.methods[method]["passes"])
+            found: list[Mean] = [mean_of(column) for column in (accuracy - accuracy[:, :1]).T]
+            low, high = zip(*(mean.interval for mean in found), strict=True)
+            gains.append(Line(one.title, PASSES, [mean.value for mean in found], low, high))
+        title = f"What personalization adds ({SHOWN[method]})"
+        panels.append(Panel(title, "passes over the client's data", "points gained", gains))
     first = played[0]
-    fresh = newcomer_lines(first.results)
+    fresh = []
+    for style, (name, of) in enumerate(first.methods.items()):
+        means = [mean_of(1 - np.array(seeds)) for seeds in of["newcomers"].values()]
+        low, high = zip(*(mean.interval for mean in means), strict=True)
+        fresh.append(Line(name, list(map(int, of["newcomers"])), [m.value for m in means], low, high, style=style))
     panels.append(Panel(f"New clients, {first.title}", "examples of the newcomer", "test accuracy", fresh, log_x=True))
     caption = (
-        "Above: the mean over clients of validation accuracy; line: mean over seeds, band: worst to best. Below: 95% "
-        "intervals over seeds. New clients never trained; who has fewer examples uses all."
+        "Above: the share of right answers of all test examples; line: mean over seeds, band: worst to best. Below: "
+        "95% intervals over seeds. New clients never trained; who has fewer examples uses all."
     )
     return Figure("Federating the last layer", caption, panels)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from apiece.reproduce.keep import keeping, kept
+from apiece.reproduce.kept import keeping, kept
 
 
 def test_a_piece_is_made_once_and_a_changed_setting_makes_another(tmp_path):
