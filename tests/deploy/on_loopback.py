@@ -14,7 +14,7 @@ from apiece.deploy.local import LocalRun
 from apiece.deploy.node import run_node
 from apiece.deploy.project import deployed_spec
 from apiece.deploy.site import Site
-from apiece.engines.remote.flower import Line
+from apiece.engines.remote.flower import Busy, Line, Unreachable
 
 LIMIT = 900.0  # seconds for a run on a machine that others use, too
 
@@ -74,13 +74,18 @@ def broken_node(spoil, seconds=LIMIT):
     def work(folder):
         config, site, end = read_site(folder), Site(folder), time.monotonic() + seconds
         answer = spoil(site.answer)
-        with contextlib.closing(Line(config.server, folder / config.ca, folder / config.key)) as line:
-            while not site.finished and time.monotonic() < end:
-                if (found := line.receive()) is None:
-                    time.sleep(0.1)
-                else:
-                    line.reply(found[0], answer(found[1]), 0.1)
-            time.sleep(3.0)
+        while not site.finished and time.monotonic() < end:
+            with (
+                contextlib.suppress(Unreachable, Busy),  # on a machine that others use a line breaks now and then
+                contextlib.closing(Line(config.server, folder / config.ca, folder / config.key)) as line,
+            ):
+                while not site.finished and time.monotonic() < end:
+                    if (found := line.receive()) is None:
+                        time.sleep(0.1)
+                    else:
+                        line.reply(found[0], answer(found[1]), 0.1)
+                time.sleep(3.0)
+            time.sleep(0.5)
         return 0
 
     return work

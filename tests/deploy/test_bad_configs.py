@@ -24,6 +24,7 @@ SITE = {"name": "north", "data": "north.csv", "label": "sick"}
         ("[[site]]\nname = 'a'\ndata = 'x'\nserver = 'host'\n", "'host' is no address"),
         ("[[site]]\nname = 'a'\ndata = 'x'\nserver = 'host:99999'\n", "is no address"),
         ("[[site]]\nname = 'a'\ndata = 'x'\n[[site]]\nname = 'A'\ndata = 'x'\n", "names the site 'a' twice"),
+        ("[[site]]\nname = 'Server'\ndata = 'x'\n", "the name of the server's own folder"),
         ("site = 3", "holds a table"),
         ("[[site]\n", "cannot be read"),
     ],

@@ -61,6 +61,9 @@ def test_compose_unit_and_proxy_are_for_the_machines_where_the_folders_will_lie(
     sites = [SiteTable(name="a", data=str(tmp_path / "a.csv"), label="sick"), SiteTable(name="b", data="/there/b.csv")]
     spec, how = deployed_spec({"methods": {"ditto": {}}}, "test"), dict(address="127.0.0.1:8443", host="fl.example")
     made = make_project(tmp_path / "p", spec, sites, name="p", place=Path("/srv/apiece"), **how)
+    with pytest.raises(UserError, match="give it from the root on"):
+        make_project(tmp_path / "q", spec, sites, name="q", place=Path("apiece"), **how)
+    assert not (tmp_path / "q").exists()
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
     unit.read(made / "sites" / "b" / "apiece-b.service")
@@ -196,6 +199,10 @@ def test_status_says_who_is_there_while_the_run_goes_on(project):
     assert (found["bytes_up"], found["bytes_down"]) == (7, 5)
     said = CliRunner().invoke(app, ["deploy", "status", str(project)]).stdout
     assert "a: trains, away" in said and "b: trains, there" in said
+    journal.tell("failed", why="sites do not agree")
+    assert server_status(project)["state"] == "failed" and server_status(project)["why"] == "sites do not agree"
+    journal.tell("begun", run="wards")
+    assert server_status(project)["state"] == "running", "it was started again"
     journal.file.unlink()
 
 

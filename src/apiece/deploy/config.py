@@ -50,6 +50,8 @@ class SiteTable(_Table):
     def _plain(cls, name: str) -> str:
         if not NAME.fullmatch(name):
             raise ValueError(f"'{name}' is no name for a folder: letters, digits, - and _, at most 64")
+        if name.lower() == "server":
+            raise ValueError("'server' is the name of the server's own folder; call the site otherwise")
         return name
 
     @pydantic.field_validator("server")

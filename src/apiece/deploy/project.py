@@ -119,6 +119,8 @@ def _run_of(project: Path) -> str:
 def _there(project: Path, place: Path | None, site: str) -> Path:
     """Where the folder of a site will lie, or ("") that of the server: in the project, or on a machine of its own."""
     if place is not None:
+        if not place.is_absolute():
+            raise UserError(f"--place {place} is a path on other machines: give it from the root on, as /srv/apiece")
         return place / (site or "server")
     return project.resolve() / "sites" / site if site else project.resolve() / "server"
 

@@ -37,7 +37,8 @@ def server_status(project: Path) -> dict[str, Any]:
     last = rounds[-1] if rounds else {}
     there = next((set(line["clients"]) for line in reversed(log) if line.get("event") == "present"), set[int]())
     state = project / "server" / "state"
-    failed = [line["why"] for line in log if line.get("event") == "failed"]
+    begun = max((at for at, line in enumerate(log) if line.get("event") == "begun"), default=0)
+    failed = [line["why"] for line in log[begun:] if line.get("event") == "failed"]  # and was not begun anew since
     stands = "finished" if (state / "finished").exists() else "failed" if failed else "running" if log else "not begun"
     return {
         "run": config.run,

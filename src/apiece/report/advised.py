@@ -69,7 +69,7 @@ def _stack(advice: dict[str, Any]) -> tuple[ReportTable | None, str]:
         return None, ""
     used = "What is advised." if advice.get("kind") == "stack" else "Measured, but not advised."
     gain, doubt = stack.get("gain"), stack.get("doubt")
-    if _is_number(gain) and _is_number(doubt):
+    if gain is not None and _is_number(gain) and _is_number(doubt):
         used += f" Over the best candidate alone it changes the held-out loss by {-gain:+.4f} ± {doubt:.4f}."
     rows = [[name, percent(weight)] for weight, name in reversed(there)]
     return ReportTable([("candidate", ""), ("weight", "everybody's")], rows), used
