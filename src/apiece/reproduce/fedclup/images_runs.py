@@ -56,7 +56,7 @@ DRAWN = Task(MNIST, "softmax", {}, False, 10, 360, pool=40)
 NETWORK = dict(width=32, third=128, hidden=[])
 CASES = {
     "MNIST logit": Case("MNIST logit", DRAWN, (0.5, 1.5, 2.5), 32, 16, 20, 5, grid=(0.01,), fixed=True),
-    "MNIST logit, at rest": Case("MNIST logit", DRAWN, (0.5, 1.5, 2.5), 32, 5, 160, 4),
+    "MNIST logit, 160 rounds": Case("MNIST logit", DRAWN, (0.5, 1.5, 2.5), 32, 5, 160, 4),
     "MNIST CNN2": Case("MNIST CNN2", Task(MNIST, "cnn3", NETWORK, True, 10, 90, pool=40), (0.2, 0.5, 2.5), 16,
                        rounds=120, looks=4, ladders=("fed_clup",)),
     "CIFAR CNN3": Case("CIFAR CNN3", Task(CIFAR, "cnn3", NETWORK, True, 10, 90), (0.1, 0.5, 1.0), 16,
