@@ -26,7 +26,7 @@ federation = apiece.data.from_rows(x[labelled].reshape(-1, 4), y[labelled].resha
 distance = np.array([[mean_distance(a, b) for b in x] for a in x])
 b = bias_from_distance(distance, convexity=1.0)
 among = b[np.ix_(labelled, labelled)]
-result = apiece.fit("all_for_all", federation=federation, rounds=150, options={"bias": among.tolist(), "eps": 1.0})
+result = apiece.fit("all_for_all", federation=federation, rounds=50, options={"bias": among.tolist(), "eps": 1.0})
 print(result.partners())
 
 

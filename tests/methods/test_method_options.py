@@ -65,7 +65,7 @@ BOUNDS = {
     "on_nearer on_path on_shared on_tuned radius ridge spread tau trust tune_lam validation",
     "from 0 to 1": "ala_share mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights adaptive augmented averaged bias by by_size clusters "
-    "coins grid mixture nearest order private rule smoothing solver start summed tune_part variance "
+    "coins grid mixture nearest order printed private rule smoothing solver start summed tune_part variance "
     "variances warm weighted",
 }
 

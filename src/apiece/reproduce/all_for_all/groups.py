@@ -6,9 +6,8 @@ the true groups, 82.8 alone, 50.0 for FedAvg and 90.3 for Ditto.
 
 20 clients share the 1,797 digits of scikit-learn, about 54 to train on each; every second client names each digit one
 further than it is. Labels are even (Dirichlet 100 a client) or skewed as well (Dirichlet 1), which looks like groups
-where there are none. A network 64-64-10, everybody in each of 100 rounds, all methods with their default options: a
-gradient of all examples a round for all-for-all, twenty steps on batches of 32 for the others. A repetition deals the
-digits anew.
+where there are none. A network 64-64-10, everybody in each of 100 rounds, all methods with their default options:
+twenty steps on batches of 32. A repetition deals the digits anew.
 """
 
 from collections.abc import Mapping
