@@ -114,11 +114,12 @@ def choose(
         single = "path" if gain < noise else single
     better, doubt = gains(stacking.mixture_of(kappa), kinds.index(single))
     named = "stack" if better > doubt else single
-    if share and named not in ("shared", "groups"):
+    # A few outliers hide from moments, whose spread they make: who is better off alone shows that clients differ.
+    if share and named not in ("shared", "groups") and not len(better_alone(told, kinds, "shared")):
         gain, noise = gains(kinds.index("path"), 0)
         named = "shared" if gain < 1.645 * noise else named
-    guarded = single not in ("local", "groups") and reference is None
-    alone = better_alone(told, kinds, single) if guarded else np.zeros(0, int)
+    guarded = named in ("shared", "path", "nearer") and reference is None  # a stack's weights are a guard themselves
+    alone = better_alone(told, kinds, named) if guarded else np.zeros(0, int)
     return Choice(*picked, single, named, weights, kappa, better, doubt, alone)
 
 

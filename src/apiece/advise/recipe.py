@@ -28,9 +28,10 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     """The method and its options; `step`: how long steps may be."""
     pull = rounded(best_pull(choice, pilot) * pilot.usual)
     train: dict[str, Any] = {"lr": step}
-    if choice.named == "shared":
+    guarded = len(choice.alone) > 0  # then it is a stack whose weights are all on one candidate, or on local
+    if choice.named == "shared" and not guarded:
         return Recipe("fed_avg", train, ROUNDS)
-    if choice.named in ("path", "nearer"):
+    if choice.named in ("path", "nearer") and not guarded:
         here = pull if choice.named == "path" else rounded(float(pilot.pulls[choice.nearer or 0]) * pilot.usual)
         tune = {"tune_epochs": TUNE_EPOCHS, "tune_lr": step}
         return Recipe("rtfa", {"lam": here, "by_size": True, **tune, **train}, ROUNDS)
@@ -46,6 +47,8 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     if grouped:
         assert choice.groups is not None and pilot.members is not None
         options["members"] = pilot.members[:, choice.groups - 2].tolist()
+    if guarded:
+        options["alone"] = np.isin(np.arange(len(pilot.sizes)), choice.alone).astype(int).tolist()
     options["trust"] = 0.0 if choice.named != "stack" or not np.isfinite(choice.kappa) else rounded(1 / choice.kappa)
     return Recipe("stack", options | train, ROUNDS)
 

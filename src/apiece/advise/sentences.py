@@ -27,7 +27,18 @@ def answer(
     else:
         worth = (f"{expected}, against {shared} shared (gain {_ends(seen.gains['shared'])}) and {local} alone (gain "
                  f"{_ends(seen.gains['local'])}).")  # fmt: skip
-    return [_what(choice, pilot, lam, own), worth, _whom(seen, ids)]
+    return [_with_guard(_what(choice, pilot, lam, own), choice, ids), worth, _whom(seen, ids)]
+
+
+def _with_guard(what: str, choice: Choice, ids: np.ndarray) -> str:
+    """What to do, and who is to keep to a model of its own all the same."""
+    if not len(choice.alone):
+        return what
+    named = ", ".join(str(ids[i]) for i in choice.alone[:NO_MORE])
+    more = f" and {len(choice.alone) - NO_MORE} more" if len(choice.alone) > NO_MORE else ""
+    if len(choice.alone) == 1:
+        return f"{what[:-1]}; {named} is better off alone, and keeps to a model of its own."
+    return f"{what[:-1]}; {named}{more} are better off alone, and keep to models of their own."
 
 
 def _what(choice: Choice, pilot: Pilot, lam: float, own: float) -> str:
