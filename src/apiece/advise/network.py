@@ -20,6 +20,7 @@ from apiece.advise import questions as q
 from apiece.advise.folds import held_out, rows_dealt
 from apiece.advise.keep import Kept
 from apiece.advise.pilot import Asked, Pilot, Tell, Work, score_by_size
+from apiece.advise.shift import measure_shift
 from apiece.advise.weigh import HeldOut, Told
 from apiece.client.linear import deal_folds, smoothness_of
 from apiece.engines.engine import Engine
@@ -256,6 +257,8 @@ def run_network_pilot(
     )
     hessian_square = float(kept.tree("curvature", lambda: linear_pilot.hessian_square(features, head, out, seed)))
     spectra = kept.tree("spectra", lambda: linear_pilot.look_at_spectra(features, head, out, sizes))
+    one = jax.tree.map(lambda leaf: leaf[None], out)
+    shift = kept.tree("shift", lambda: measure_shift(features, head, one, SETTINGS[:1], rows, seed))
     scale = max(float(rows["x_square"] / max(rows["rows"], 1)), 1e-6) / linear_pilot.USUAL_SQUARE
     pulls = np.array(PULLS) * scale
     tell("fine-tuning, and scoring candidates", 0.6)
@@ -270,4 +273,4 @@ def run_network_pilot(
     work = kept.tree("work", lambda: np.array([passes, seen.exchanges + 8, time.perf_counter() - began, seen.pace]))
     return Pilot(SETTINGS, sizes, usual, scale, out, moments, hessian_square, rows, candidate_names(of), pulls,
                  np.zeros(0), first, held, None, spectra, False,
-                 Work(float(work[0]), int(work[1]), *map(float, work[2:]))), trained  # fmt: skip
+                 Work(float(work[0]), int(work[1]), *map(float, work[2:])), shift), trained  # fmt: skip
