@@ -29,7 +29,7 @@ from apiece.errors import UserError
 from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods.head import see
-from apiece.methods.stack_tuned import has_head, head_loss, kept_rows, tune
+from apiece.methods.stack_tuned import has_head, head_in, head_loss, kept_rows, tune
 from apiece.models import Model
 from apiece.protocol import Batch, Data, Loss, Message, Params, Question, Tree
 from apiece.split import split
@@ -42,7 +42,7 @@ PASSES = (1, 3, 8)  # of fine-tuning, after which a network is scored
 PULLS = (1.0, 0.1, 0.01, 0.001)  # of last layers, for features of mean square 4
 LOCAL_PASSES = (5, 20)
 SAMPLED = 25  # clients that train a network alone
-PARTS = ("norm", "input")  # what else may be fine-tuned, where there is such; "" is all
+PARTS = ("norm", "input", "adapter")  # what else may be fine-tuned, where there is such; "" is all
 BATCH = 32
 COST = 220  # passes, at most
 
@@ -191,8 +191,9 @@ def make_score(of: Network, most: int) -> Callable[[Message, Data, Tree], q.Scor
         def one(out: jax.Array) -> jax.Array:
             weight = jnp.where(out, 0, batch.weight)
             mine, rows = Batch(seen, batch.y, weight), kept_rows(batch._replace(weight=weight))
-            heads = q.walk_path(head, params["out"], mine, smoothness_of(mine, bool(of.classes)), pulls)
-            said = [says(params), head.apply(q.own_frequencies(head, params["out"], mine), now)]
+            last = head_in(params)
+            heads = q.walk_path(head, last, mine, smoothness_of(mine, bool(of.classes)), pulls)
+            said = [says(params), head.apply(q.own_frequencies(head, last, mine), now)]
             said += [head.apply(tree.take(heads, k), now) for k in range(len(PULLS))]
             for part in of.parts:
                 said += walk(params, rows, part, PASSES)
@@ -250,7 +251,7 @@ def run_network_pilot(
     head, below = head_of(of), place._replace(x=see_rows(place, trained.params), splits={})
     features = Asked(engine_of(below, "fed_avg", {}, TrainSpec(engine="remote" if isinstance(engine, Remote)
                                                                else "vectorized"))[0], sizes)  # fmt: skip
-    out = trained.params["out"]
+    out = head_in(trained.params)
     rows = kept.tree("rows", lambda: features.ask(lambda most: q.rows_question(of.classes, most), (), 1 / 3))
     moments = q.Moments(
         *kept.tree("moments", lambda: features.ask(lambda most: q.moments_question(head, most), out, 1))
