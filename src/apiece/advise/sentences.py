@@ -89,7 +89,7 @@ def _whom(seen: Foreseen, ids: np.ndarray) -> str:
 
 def reasons(
     choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, kind: str, shares: tuple[float, float],
-    numbers: bool,
+    numbers: bool, partners: bool,
 ) -> list[str]:  # fmt: skip
     """Why: how different clients are, what the path, local and groups gave, what the stack adds."""
     said = []
@@ -105,6 +105,9 @@ def reasons(
         best = min(seen.errors[name].mean for name in choice.kinds if name != "groups")
         said.append(f"Models of {choice.groups} groups have an expected error of {seen.errors['groups'].mean:.1f} %, "
                     f"the best without groups {best:.1f} %.")  # fmt: skip
+    if partners:
+        said.append("With whom: with everybody. Held-out examples confirm no groups; whether single partners help is "
+                    "not tried here, but by all_for_all, whose page shows them.")  # fmt: skip
     if choice.named == "stack":
         said.append(f"The mixture beats its best part ({WORDS[choice.single]}) by {choice.better:.3g} in log loss (+- "
                     f"{choice.doubt:.2g}) on examples that its weights have not seen.")  # fmt: skip

@@ -34,6 +34,7 @@ from apiece.experiment.environment import environment
 from apiece.experiment.spec_tables import TrainSpec
 
 RUN = "runs/advised"  # the run folder of the commands that are named
+MOST_PARTNERS = 400  # clients among whom partners are worth looking for: each of them may be that of each
 
 
 def with_private(advice: Advice, private: dict[str, Any]) -> Advice:
@@ -89,14 +90,14 @@ def write_up(
         tried=tried,
         theory=_theory(found, pilot, federation),
         reasons=sentences.reasons(choice, pilot, seen, found, kind, (label_share, feature_share),
-                                  federation.task == "regression"),
+                                  federation.task == "regression", wants_partners(choice, pilot)),
         doubts=[*sentences.doubts(choice, pilot, seen, found, folds, "groups" in choice.kinds),
                 *sentences.ask_for_more(seen, pilot, ids)],
         notes=list(federation.notes),
         spec=spec,
         next=[f"apiece run --spec {shlex.quote(where)} --out {RUN}",
               f"apiece predict {RUN} {shlex.quote(str(ids[0]))} new.csv", f"apiece onboard {RUN} newcomer.csv",
-              _compare(recipe, shlex.quote(where), len(pilot.ridges) > 0)],
+              _compare(recipe, shlex.quote(where), len(pilot.ridges) > 0, wants_partners(choice, pilot))],
         cost=_cost(place, pilot, recipe, plan, seed),
         seed=seed,
         folds=folds,
@@ -104,9 +105,16 @@ def write_up(
     )  # fmt: skip
 
 
-def _compare(recipe: Recipe, spec: str, linear: bool) -> str:
+def wants_partners(choice: Choice, pilot: Pilot) -> bool:
+    """Whether clients differ and no group was confirmed: then only partners of each client's own could help."""
+    apart = choice.named in ("path", "nearer", "stack") and choice.weight_of("groups") < 0.05
+    return apart and choice.groups is not None and len(pilot.sizes) <= MOST_PARTNERS
+
+
+def _compare(recipe: Recipe, spec: str, linear: bool, partners: bool) -> str:
     """What is advised beside two others and the baselines; the spec's rounds are those of what is advised alone."""
-    others = [name for name in (("rtfa", "ifca") if linear else ("ditto", "fed_per")) if name != recipe.method]
+    with_whom = "all_for_all" if partners else "ifca"
+    others = [name for name in (("rtfa", with_whom) if linear else ("ditto", "fed_per")) if name != recipe.method]
     methods = ",".join([recipe.method, *others])
     return f"apiece compare --spec {spec} --methods {methods} --baselines --rounds 100 --tune 8 --seeds 3"
 
