@@ -141,8 +141,8 @@ def tell_of_budget(advice: Advice, seconds: float | None) -> Advice:
     """The advice, with a word on it if it took longer than it was given, which the leanest pilot may."""
     if seconds is None or advice.cost.seconds <= seconds:
         return advice
-    word = (f"It took {advice.cost.seconds:.0f} s where {seconds:.0f} s were given: pilots are chosen by an estimate, and "
-            "none is leaner than one fold without groups.")  # fmt: skip
+    word = (f"It took {advice.cost.seconds:.0f} s where {seconds:.0f} s were given: which pilot fits is an estimate, "
+            "and no leaner one was at hand.")  # fmt: skip
     return advice.model_copy(update={"doubts": [*advice.doubts, word]})
 
 
