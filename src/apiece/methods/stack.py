@@ -36,7 +36,7 @@ def stack(
     ridge: Ridge = 0.1,
     groups: int = 2,
     members: Annotated[Any, Number(each=True)] | None = None,
-    alone: Annotated[Any, Number(each=True)] | None = None,
+    alone: Annotated[Any, Number(most=1, each=True)] | None = None,
     on_shared: NotNegative = 1.0,
     on_path: NotNegative = 1.0,
     on_nearer: NotNegative = 1.0,
