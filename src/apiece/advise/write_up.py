@@ -203,7 +203,7 @@ def _called(name: str, pilot: Pilot) -> str:
     if word == "path":
         return f"path, lambda = {pilot.pulls[int(number)]:.2g}"
     if word == "frequencies":
-        return "shared, own frequencies"
+        return "own frequencies"  # of the shared model; pages take "shared, ..." for the shared model itself
     return f"local, ridge = {pilot.ridges[int(number)]:.2g}" if word == "local" else name
 
 
