@@ -11,8 +11,9 @@ from apiece.advise.advice import Advice, Ends
 from apiece.report.fitted import FittedTable
 
 MEANS = (
-    "shared: one model for all. own frequencies: the same with an intercept by the client's own labels. path: min L_i + lambda_i/2 |p - shared|^2, lambda_i in proportion to 1/examples. "
-    "local: each client alone, with a ridge. groups: one model for each group.",
+    "shared: one model for all. own frequencies: the same with an intercept by the client's own labels. "
+    "path: min L_i + lambda_i/2 |p - shared|^2, lambda_i in proportion to 1/examples. local: each client "
+    "alone, with a ridge. groups: one model for each group.",
     "loss: mean held-out loss of models that were trained on three quarters of the data; every client counts the same. "
     "expected: the error with all data, extrapolated from three quarters and one half, with its 90 % interval.",
     "proved worse off: one-sided paired tests against alone, Benjamini-Hochberg at 5 %. expected to lose: the mean "
