@@ -14,6 +14,7 @@ from apiece.machine import count_cores
 
 from . import (
     advice,
+    advice_seconds,
     answers,
     deep,
     faults,
@@ -47,8 +48,8 @@ def machine() -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (speed, deep, methods, scale, population, server, memory, jobs, steps, answers, advice, self_fl,
-                   privacy, faults, soak, pages):  # fmt: skip
+    for module in (speed, deep, methods, scale, population, server, memory, jobs, steps, answers, advice,
+                   advice_seconds, self_fl, privacy, faults, soak, pages):  # fmt: skip
         command = commands.add_parser(module.__name__.split(".")[-1], help=module.HELP, description=module.HELP)
         module.arguments(command)
         often = getattr(module, "REPEATS", 5)

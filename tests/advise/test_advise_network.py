@@ -14,6 +14,9 @@ from apiece.experiment.compare import run_spec
 from apiece.experiment.opened import open as open_run
 from apiece.experiment.spec import make_spec
 from apiece.experiment.spec_tables import ModelSpec
+from apiece.methods.head import see
+from apiece.methods.stack_tuned import head_in, with_head
+from apiece.models import adapted, mlp
 
 CLIENTS, ROWS = 8, 32
 
@@ -67,5 +70,27 @@ def test_a_network_is_advised_and_what_is_advised_runs_and_predicts(tmp_path):
     assert again.tried == found.tried, "what an interrupted advice has found is used again"
     ran = run_spec(make_spec(found.spec), tmp_path / "run")
     assert ran.rows[found.method].method == found.method
+    said = open_run(tmp_path / "run").predict("0", np.zeros((2, 2), np.float32))
+    assert said.probabilities.shape == (2, 2)
+
+
+def test_a_last_layer_under_an_adapter_is_what_the_model_computes_with():
+    model = adapted(mlp((3,), 4, hidden=(5,)), rank=2)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(0)))
+    x = jax.random.normal(jax.random.key(1), (6, 3))
+    head = head_in(params)
+    np.testing.assert_allclose(see(model, params, x) @ head["w"].T + head["b"], model.apply(params, x), atol=1e-5)
+    other = jax.tree.map(lambda leaf: 2 * leaf, head)
+    changed = with_head(params, other)
+    np.testing.assert_allclose(model.apply(changed, x), 2 * model.apply(params, x), atol=1e-5)
+
+
+@pytest.mark.thorough
+def test_an_adapter_is_a_part_that_may_be_kept_private_and_what_is_advised_runs(tmp_path):
+    model = {"name": "mlp", "hidden": [8], "adapter": {"rank": 2, "where": "hidden0"}}
+    found = advise(federation(), model, out=tmp_path / "advice")
+    assert set(found.private["losses"]) == {"nothing", "output", "all", "input", "adapter"}
+    assert found.spec["model"]["adapter"] == {"rank": 2, "where": "hidden0"}
+    run_spec(make_spec(found.spec), tmp_path / "run")
     said = open_run(tmp_path / "run").predict("0", np.zeros((2, 2), np.float32))
     assert said.probabilities.shape == (2, 2)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from apiece.advise import advise, read_advice
+from apiece.advise.answer import tell_of_budget
 from apiece.advise.keep import Kept
 from apiece.cli import app
 from apiece.data import from_rows
@@ -79,6 +80,8 @@ def test_an_advice_is_written_as_its_schema_says_and_read_again(tmp_path):
     assert read_advice(values).plain() == found.plain() and set(schema("advice")["required"]) <= set(values)
     assert make_spec(found.spec).rows[found.method].method == found.method
     assert len(found.answer) == 3 and found.reasons and found.doubts and found.next
+    late = tell_of_budget(found, 0.001).doubts
+    assert late[:-1] == found.doubts and late[-1].startswith("It took ") and tell_of_budget(found, 1e6) == found
     show_advice(found, explain=True)
 
 

@@ -41,5 +41,7 @@ def test_a_tuning_is_shown_in_80_columns_and_read_again(tmp_path):
     again = json.loads(call("resume", "t", "--json").stdout)
     assert again["methods"]["fed_avg"]["chosen"] in (0, 1) and again["strategy"] == "spread"
     assert json.loads(call("tune", "--join", "t", "--json").stdout) == again
+    said = " ".join(call("tune", "--spec", "s.toml", "--out", "t", code=2).stderr.split())
+    assert "there is a tuning in t already: go on with it by apiece tune --join t" in said
     said = call("resume", "t", "--rounds", "5", code=2).stderr
     assert "holds a tuning, not a run" in " ".join(said.split())

@@ -63,7 +63,7 @@ BOUNDS = {
     "above 0": "apart beta bound convexity distance eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
     "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam members nearer on_groups on_local "
     "on_nearer on_path on_shared on_tuned radius ridge spread tau trust tune_lam validation",
-    "from 0 to 1": "ala_share mix",
+    "from 0 to 1": "ala_share alone mix",
     "no number": "adapt adapt_init adapt_steps adapt_weights adaptive augmented averaged bias by by_size clusters "
     "coins grid mixture nearest order printed private rule smoothing solver start summed tune_part variance "
     "variances warm weighted",

@@ -125,3 +125,16 @@ def test_a_pull_by_size_is_weaker_for_who_has_more():
     shared = np.asarray(fit("fed_avg", federation=federation, rounds=1).personal("0")["w"])
     moved = [float(np.abs(np.asarray(far(by_size=True).personal(client)["w"]) - shared).max()) for client in "01"]
     assert 0 < moved[0] < moved[1] < 0.1
+
+
+def test_a_client_that_is_to_be_alone_predicts_as_local_ridge_does_and_others_as_before():
+    x, y = rows()
+    federation = from_rows(x, y, OWNER, split=TRAIN)
+    own = {"groups": 1, **ALL, "on_path": 1.0, "lam": 20.0, "ridge": 0.5, "batch": 0}
+    plain = fit("stack", federation=federation, rounds=3, options=own)
+    guarded = fit("stack", federation=federation, rounds=3, options={**own, "alone": [1, 0]})
+    local = fit("local_ridge", federation=federation, rounds=1, options={"ridge": 0.5})
+    np.testing.assert_allclose(guarded.predict("0", x), local.predict("0", x), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(guarded.predict("1", x), plain.predict("1", x), rtol=1e-6, atol=1e-6)
+    newcomer = guarded.onboard(x[:14], y[:14].astype(np.float32))
+    assert np.asarray(newcomer.pi).tolist() == [0, 1, 0, 0], "nobody has said that a new client is better off alone"

@@ -48,6 +48,8 @@ class Heterogeneity(Entry):
     something else."""
     label_share: Number
     """Of what personal models gain on held-out examples, what the client's own label frequencies gain alone."""
+    feature_share: Number
+    """Of the same, what it gains that the client's mean input counts as everybody's."""
 
 
 class ClientDegree(Entry):

@@ -137,8 +137,18 @@ def _advise(
     make_spec(final, "the advised spec")
     advice = write_up(place, pilot, choice, seen, found, recipe, final, step, plan, seed, folds, folder)
     advice = advice if private is None else with_private(advice, private)
+    advice = tell_of_budget(advice, _seconds(budget, federation) if str(budget or "").strip().endswith("s") else None)
     tell("done", 1.0)
     return advice
+
+
+def tell_of_budget(advice: Advice, seconds: float | None) -> Advice:
+    """The advice, with a word on it if it took longer than it was given, which the leanest pilot may."""
+    if seconds is None or advice.cost.seconds <= seconds:
+        return advice
+    word = (f"It took {advice.cost.seconds:.0f} s where {seconds:.0f} s were given: which pilot fits is an estimate, "
+            "and no leaner one was at hand.")  # fmt: skip
+    return advice.model_copy(update={"doubts": [*advice.doubts, word]})
 
 
 def _federation(given: Any, data: dict[str, Any] | None, folder: Path | None) -> tuple[Federation, dict[str, Any]]:

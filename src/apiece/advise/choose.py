@@ -118,11 +118,12 @@ def choose(
         single = "path" if gain < noise else single
     better, doubt = gains(stacking.mixture_of(kappa), kinds.index(single))
     named = "stack" if better > max(SURE_OF_STACK * doubt, WORTH_STACK) else single
-    if share and named not in ("shared", "groups"):
+    # A few outliers hide from moments, whose spread they make: who is better off alone shows that clients differ.
+    if share and named not in ("shared", "groups") and not len(better_alone(told, kinds, "shared")):
         ahead = lambda one: (found := gains(one, 0))[0] > SURE_OF_OWN * found[1]
         named = named if ahead(kinds.index("path")) or ahead(stacking.mixture_of(kappa)) else "shared"
-    guarded = single not in ("local", "groups") and reference is None
-    alone = better_alone(told, kinds, single) if guarded else np.zeros(0, int)
+    guarded = named in ("shared", "path", "nearer") and reference is None  # a stack's weights are a guard themselves
+    alone = better_alone(told, kinds, named) if guarded else np.zeros(0, int)
     return Choice(*picked, single, named, weights, kappa, better, doubt, alone)
 
 

@@ -53,29 +53,34 @@ def foresee(
     points = 100 / scale
     every = {name: choice.predictor(name) for name in dict.fromkeys(["advised", *choice.kinds])}
     there = np.ones(len(told.count), bool) if alone is None else alone
+    guarded = np.isin(np.arange(len(told.count)), choice.alone)  # of them what is advised is local
 
-    def part(sums: np.ndarray, at: int, k: int) -> np.ndarray:
-        means = client_means(sums[:, k, at], told.count[:, k])
-        return np.where(there, means, np.nan) if at == every.get("local") else means
+    def part(sums: np.ndarray, name: str, k: int) -> np.ndarray:
+        means = client_means(sums[:, k, every[name]], told.count[:, k])
+        if name == "advised" and guarded.any():
+            means = np.where(guarded, client_means(sums[:, k, every["local"]], told.count[:, k]), means)
+        return np.where(there, means, np.nan) if every[name] == every.get("local") else means
 
-    at_full = lambda sums, at: 1.5 * part(sums, at, 0) - 0.5 * part(sums, at, 1)
+    at_full = lambda sums, name: 1.5 * part(sums, name, 0) - 0.5 * part(sums, name, 1)
     errors, gains, loss_gains = {}, {}, {}
-    for name, at in every.items():
-        correction = _mean(part(told.error, at, 0)) - _mean(part(told.error, at, 1))
-        errors[name] = _interval(points * at_full(told.error, at), points * correction / 2)
+    for name in every:
+        correction = _mean(part(told.error, name, 0)) - _mean(part(told.error, name, 1))
+        found = _interval(points * at_full(told.error, name), points * correction / 2)
+        errors[name] = Expected(*np.clip(found, 0, 100 if mistakes else None).tolist())
     for other in choice.kinds:
-        less = lambda sums: at_full(sums, every[other]) - at_full(sums, every["advised"])  # noqa: B023 (used at once)
+        less = lambda sums: at_full(sums, other) - at_full(sums, "advised")  # noqa: B023 (used at once)
         gains[other] = _interval(points * less(told.error), None)
         loss_gains[other] = _interval(less(told.loss), None)
     nothing = np.full(len(told.count), np.nan)
     if "local" not in every:
         return Foreseen(errors, gains, loss_gains, None, np.zeros(0, int), nothing, nothing, np.zeros(len(nothing)))
-    corrected = points * (at_full(told.error, every["local"]) - at_full(told.error, every["advised"]))
+    without = choice.named if guarded.any() else "advised"
+    corrected = points * (at_full(told.error, "local") - at_full(told.error, without))
     total, square = paired(told.error, told.error_cross, every["local"], every["advised"])
     count = np.where(there, told.count[:, 0], 0)
-    seen = _posterior(points * total, points**2 * square, corrected, count)
-    judged, found = _harm(-total, square, count, scale, mistakes, seed)
-    return Foreseen(errors, gains, loss_gains, found, judged, *seen)
+    seen = _posterior(points * total, points**2 * square, corrected, count)  # of the guarded: had they no guard
+    judged, hurt = _harm(np.where(guarded, 0, -total), np.where(guarded, 0, square), count, scale, mistakes, seed)
+    return Foreseen(errors, gains, loss_gains, hurt, judged, *seen)
 
 
 def _mean(values: np.ndarray) -> float:

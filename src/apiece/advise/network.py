@@ -20,6 +20,7 @@ from apiece.advise import questions as q
 from apiece.advise.folds import held_out, rows_dealt
 from apiece.advise.keep import Kept
 from apiece.advise.pilot import Asked, Pilot, Tell, Work, score_by_size
+from apiece.advise.shift import measure_shift
 from apiece.advise.weigh import HeldOut, Told
 from apiece.client.linear import deal_folds, smoothness_of
 from apiece.engines.engine import Engine
@@ -28,7 +29,7 @@ from apiece.errors import UserError
 from apiece.experiment.build import Arena, engine_of
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.methods.head import see
-from apiece.methods.stack_tuned import has_head, head_loss, kept_rows, tune
+from apiece.methods.stack_tuned import has_head, head_in, head_loss, kept_rows, tune
 from apiece.models import Model
 from apiece.protocol import Batch, Data, Loss, Message, Params, Question, Tree
 from apiece.split import split
@@ -41,7 +42,7 @@ PASSES = (1, 3, 8)  # of fine-tuning, after which a network is scored
 PULLS = (1.0, 0.1, 0.01, 0.001)  # of last layers, for features of mean square 4
 LOCAL_PASSES = (5, 20)
 SAMPLED = 25  # clients that train a network alone
-PARTS = ("norm", "input")  # what else may be fine-tuned, where there is such; "" is all
+PARTS = ("norm", "input", "adapter")  # what else may be fine-tuned, where there is such; "" is all
 BATCH = 32
 COST = 220  # passes, at most
 
@@ -190,8 +191,9 @@ def make_score(of: Network, most: int) -> Callable[[Message, Data, Tree], q.Scor
         def one(out: jax.Array) -> jax.Array:
             weight = jnp.where(out, 0, batch.weight)
             mine, rows = Batch(seen, batch.y, weight), kept_rows(batch._replace(weight=weight))
-            heads = q.walk_path(head, params["out"], mine, smoothness_of(mine, bool(of.classes)), pulls)
-            said = [says(params), head.apply(q.own_frequencies(head, params["out"], mine), now)]
+            last = head_in(params)
+            heads = q.walk_path(head, last, mine, smoothness_of(mine, bool(of.classes)), pulls)
+            said = [says(params), head.apply(q.own_frequencies(head, last, mine), now)]
             said += [head.apply(tree.take(heads, k), now) for k in range(len(PULLS))]
             for part in of.parts:
                 said += walk(params, rows, part, PASSES)
@@ -249,13 +251,15 @@ def run_network_pilot(
     head, below = head_of(of), place._replace(x=see_rows(place, trained.params), splits={})
     features = Asked(engine_of(below, "fed_avg", {}, TrainSpec(engine="remote" if isinstance(engine, Remote)
                                                                else "vectorized"))[0], sizes)  # fmt: skip
-    out = trained.params["out"]
+    out = head_in(trained.params)
     rows = kept.tree("rows", lambda: features.ask(lambda most: q.rows_question(of.classes, most), (), 1 / 3))
     moments = q.Moments(
         *kept.tree("moments", lambda: features.ask(lambda most: q.moments_question(head, most), out, 1))
     )
     hessian_square = float(kept.tree("curvature", lambda: linear_pilot.hessian_square(features, head, out, seed)))
     spectra = kept.tree("spectra", lambda: linear_pilot.look_at_spectra(features, head, out, sizes))
+    one = jax.tree.map(lambda leaf: leaf[None], out)
+    shift = kept.tree("shift", lambda: measure_shift(features, head, one, SETTINGS[:1], rows, seed))
     scale = max(float(rows["x_square"] / max(rows["rows"], 1)), 1e-6) / linear_pilot.USUAL_SQUARE
     pulls = np.array(PULLS) * scale
     tell("fine-tuning, and scoring candidates", 0.6)
@@ -270,4 +274,4 @@ def run_network_pilot(
     work = kept.tree("work", lambda: np.array([passes, seen.exchanges + 8, time.perf_counter() - began, seen.pace]))
     return Pilot(SETTINGS, sizes, usual, scale, out, moments, hessian_square, rows, candidate_names(of), pulls,
                  np.zeros(0), first, held, None, spectra, False,
-                 Work(float(work[0]), int(work[1]), *map(float, work[2:]))), trained  # fmt: skip
+                 Work(float(work[0]), int(work[1]), *map(float, work[2:])), shift), trained  # fmt: skip

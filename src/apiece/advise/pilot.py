@@ -17,6 +17,7 @@ from apiece import tree
 from apiece.advise import questions as q
 from apiece.advise.folds import Setting, ask_by_size, settings_of, size_buckets
 from apiece.advise.keep import Kept
+from apiece.advise.shift import measure_shift
 from apiece.advise.solve import minimize_pooled
 from apiece.advise.stacking import pooled_scores
 from apiece.advise.weigh import HeldOut, Score, Told
@@ -77,6 +78,7 @@ class Pilot(NamedTuple):
     extended: bool
     work: Work
     decay: float = 0.0  # the ridge of shared models, if they need one
+    shift: np.ndarray | None = None  # held-out losses: shared, with own frequencies, with own inputs
 
 
 Tell = Callable[[str, float], None]
@@ -105,6 +107,9 @@ def run_pilot(
     moments = q.Moments(*kept.tree("moments", lambda: seen.ask(lambda most: q.moments_question(of, most), shared, 1)))
     curved = float(kept.tree("curvature", lambda: hessian_square(seen, of, shared, seed)))
     spectra = kept.tree("spectra", lambda: look_at_spectra(seen, of, shared, sizes))
+    single = settings[1 : 1 + folds]
+    first_ones = jax.tree.map(lambda leaf: leaf[: len(single)], out)
+    shift = kept.tree("shift", lambda: measure_shift(seen, of, first_ones, single, rows, seed))
 
     kind = "classes" if of.classes else "numbers"
     pulls, ridges = (np.array(grid[kind]) * scale for grid in (PATH, RIDGES))
@@ -132,7 +137,7 @@ def run_pilot(
     work = kept.tree("work", lambda: np.array([seen.passes, seen.exchanges, time.perf_counter() - began, seen.pace]))
     spent = Work(float(work[0]), int(work[1]), *map(float, work[2:]))
     return Pilot(settings[1:], sizes, usual, scale, shared, moments, curved, rows, names, pulls, ridges, first, held,
-                 members, spectra, extended, spent, decay if decay > RIDGE * scale else 0.0)  # fmt: skip
+                 members, spectra, extended, spent, decay if decay > RIDGE * scale else 0.0, shift)  # fmt: skip
 
 
 class Asked:

@@ -30,11 +30,13 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
     pull = rounded(best_pull(choice, pilot) * pilot.usual)
     train: dict[str, Any] = {"lr": step}
     decay = rounded(pilot.decay) if pilot.decay else 0.0
-    if choice.named == "shared" and not decay:
+    guarded = len(choice.alone) > 0  # then it is a stack whose weights are all on one candidate, or on local
+    if choice.named == "shared" and not (decay or guarded):
         return Recipe("fed_avg", train, ROUNDS)
     here = pull if choice.named != "nearer" else rounded(float(pilot.pulls[choice.nearer or 0]) * pilot.usual)
     # RTFA takes steps, and a weak pull needs many: it is advised where these come to rest.
-    if choice.named in ("path", "nearer") and not decay and step * TUNE_EPOCHS * here / pilot.usual > RESTED:
+    rests = step * TUNE_EPOCHS * here / pilot.usual > RESTED
+    if choice.named in ("path", "nearer") and rests and not (decay or guarded):
         tune = {"tune_epochs": TUNE_EPOCHS, "tune_lr": step}
         return Recipe("rtfa", {"lam": here, "by_size": True, **tune, **train}, ROUNDS)
     ridge = rounded(float(pilot.ridges[choice.ridge]))
@@ -51,6 +53,8 @@ def make_recipe(choice: Choice, pilot: Pilot, step: float) -> Recipe:
         options["members"] = pilot.members[:, choice.groups - 2].tolist()
     if decay:
         options["decay"] = decay
+    if guarded:
+        options["alone"] = np.isin(np.arange(len(pilot.sizes)), choice.alone).astype(int).tolist()
     options["trust"] = 0.0 if choice.named != "stack" or not np.isfinite(choice.kappa) else rounded(1 / choice.kappa)
     return Recipe("stack", options | train, ROUNDS)
 

@@ -5,11 +5,12 @@ import numpy as np
 from apiece.advise.choose import Choice
 from apiece.advise.differ import Difference
 from apiece.advise.foresee import Expected, Foreseen
-from apiece.advise.pilot import Pilot
+from apiece.advise.pilot import FEWEST_FOR_GROUPS, Pilot
 
 STRONG, MILD = 0.66, 0.33  # shares of a model that own data decide
 NO_MORE = 5  # clients that a sentence names
 FOLDS_TOLD = {1: "One fold", 2: "Two folds", 4: "Four folds"}
+UNSURE_TIMES = 1.3  # the usual doubt: above it a client is asked for more examples
 
 
 def answer(
@@ -28,7 +29,18 @@ def answer(
     else:
         worth = (f"{expected}, against {shared} shared (gain {_ends(seen.gains['shared'])}) and {local} alone (gain "
                  f"{_ends(seen.gains['local'])}).")  # fmt: skip
-    return [_what(choice, pilot, lam, own), worth, _whom(seen, ids)]
+    return [_with_guard(_what(choice, pilot, lam, own), choice, ids), worth, _whom(seen, ids)]
+
+
+def _with_guard(what: str, choice: Choice, ids: np.ndarray) -> str:
+    """What to do, and who is to keep to a model of its own all the same."""
+    if not len(choice.alone):
+        return what
+    named = ", ".join(str(ids[i]) for i in choice.alone[:NO_MORE])
+    more = f" and {len(choice.alone) - NO_MORE} more" if len(choice.alone) > NO_MORE else ""
+    if len(choice.alone) == 1:
+        return f"{what[:-1]}; {named} is better off alone, and keeps to a model of its own."
+    return f"{what[:-1]}; {named}{more} are better off alone, and keep to models of their own."
 
 
 def _what(choice: Choice, pilot: Pilot, lam: float, own: float) -> str:
@@ -77,25 +89,26 @@ def _whom(seen: Foreseen, ids: np.ndarray) -> str:
 
 
 def reasons(
-    choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, kind: str, label_share: float
-) -> list[str]:
+    choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, kind: str, shares: tuple[float, float],
+    numbers: bool, partners: bool,
+) -> list[str]:  # fmt: skip
     """Why: how different clients are, what the path, local and groups gave, what the stack adds."""
     said = []
     if np.isfinite(found.z) and not found.memorised:
-        told = "differ" if found.z >= 2 else "show no difference that could not be chance"
-        said.append(f"Clients {told} (z = {found.z:.1f}): true models lie {found.radius:.2g} a parameter from the "
-                    f"shared one; {pilot.usual:.0f} examples alone leave a noise of {found.noise:.2g}.")  # fmt: skip
-    said.append({
-        "none": "Nothing personal was found that held-out examples would confirm.",
-        "label": f"Labels are differently frequent: {label_share:.0%} of the gain is that of own frequencies.",
-        "feature": "Inputs differ between clients, and mean the same to all: one model can serve them.",
-        "concept": "The same input means something else to different clients: own label frequencies bring "
-                   f"{label_share:.0%} of the gain.",
-    }[kind])  # fmt: skip
+        few = len(pilot.sizes) < FEWEST_FOR_GROUPS
+        none = "are too few to tell their difference from chance by gradients" if few else (
+            "show no difference in their gradients that could not be chance")  # fmt: skip
+        said.append(f"Clients {'differ' if found.z >= 2 else none} (z = {found.z:.1f}): true models lie "
+                    f"{found.radius:.2g} a parameter from the shared one; {pilot.usual:.0f} examples alone leave a "
+                    f"noise of {found.noise:.2g}.")  # fmt: skip
+    said.append(_why_different(choice, kind, *shares, numbers))
     if "groups" in choice.kinds:
         best = min(seen.errors[name].mean for name in choice.kinds if name != "groups")
         said.append(f"Models of {choice.groups} groups have an expected error of {seen.errors['groups'].mean:.1f} %, "
                     f"the best without groups {best:.1f} %.")  # fmt: skip
+    if partners:
+        said.append("With whom: with everybody. Held-out examples confirm no groups; whether single partners help is "
+                    "not tried here, but by all_for_all, whose page shows them.")  # fmt: skip
     if choice.named == "stack":
         said.append(f"The mixture beats its best part ({WORDS[choice.single]}) by {choice.better:.3g} in log loss (+- "
                     f"{choice.doubt:.2g}) on examples that its weights have not seen.")  # fmt: skip
@@ -105,6 +118,22 @@ def reasons(
     if choice.kappa == np.inf:
         said.append("One setting for all: held-out examples do not support weights of a client's own.")
     return said
+
+
+def _why_different(choice: Choice, kind: str, label: float, feature: float, numbers: bool) -> str:
+    """Labels, inputs or meaning: what explains the difference on held-out examples."""
+    own = "a mean of one's own" if numbers else "own label frequencies"
+    if kind == "none":
+        return "Nothing personal was found that held-out examples would confirm."
+    if kind == "label":
+        what = "Targets lie higher at some clients" if numbers else "Labels are differently frequent"
+        return f"{what}: {label:.0%} of the gain is that of {own}."
+    if kind == "feature" and (choice.named == "shared" or feature < 0.5):
+        return "Inputs differ between clients, and mean the same to all: one model can serve them."
+    if kind == "feature":
+        return f"Inputs lie elsewhere at some clients: {feature:.0%} of the gain is that of moving their mean back."
+    return (f"The same input means something else to different clients: {own} would bring {label:.0%} of the gain, "
+            f"inputs moved to a common mean {feature:.0%}.")  # fmt: skip
 
 
 def doubts(choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, folds: int, grouped: bool) -> list[str]:
@@ -131,6 +160,17 @@ def doubts(choice: Choice, pilot: Pilot, seen: Foreseen, found: Difference, fold
     if int((held == 0).sum()):
         said.append(f"{int((held == 0).sum())} clients have no held-out example: they are advised as everybody.")
     return said
+
+
+def ask_for_more(seen: Foreseen, pilot: Pilot, ids: np.ndarray) -> list[str]:
+    """Whose further examples would tell most, if some clients stand out: nothing, or a sentence."""
+    doubt = np.nan_to_num(np.asarray(seen.client_doubts, np.float64))
+    some = doubt[doubt > 0]
+    if len(some) < FEWEST_FOR_GROUPS or doubt.max() < UNSURE_TIMES * float(np.median(some)):
+        return []
+    most = np.argsort(-doubt)[:3]
+    named = ", ".join(f"{ids[i]} ({pilot.sizes[i]})" for i in most if doubt[i] >= UNSURE_TIMES * np.median(some))
+    return [f"More examples would tell most at {named}: what this is worth to them is least certain."]
 
 
 def _ends(found: Expected) -> str:

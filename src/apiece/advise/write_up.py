@@ -1,5 +1,6 @@
 """From what a pilot found and what was chosen to an `Advice`: numbers, sentences, and what it costs."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,15 @@ from apiece.advise.differ import Difference, own_share
 from apiece.advise.foresee import Foreseen
 from apiece.advise.pilot import Pilot
 from apiece.advise.recipe import Recipe, best_pull
+from apiece.advise.stacking import variance_of
 from apiece.data import Federation
 from apiece.experiment import build as setup
 from apiece.experiment.bench import Bench
 from apiece.experiment.environment import environment
 from apiece.experiment.spec_tables import TrainSpec
+
+RUN = "runs/advised"  # the run folder of the commands that are named
+MOST_PARTNERS = 400  # clients among whom partners are worth looking for: each of them may be that of each
 
 
 def with_private(advice: Advice, private: dict[str, Any]) -> Advice:
@@ -51,7 +56,7 @@ def write_up(
     pull = best_pull(choice, pilot) * pilot.usual
     lam, own = pull / pilot.usual, own_share(pilot, pull)
     own = {"shared": 0.0, "local": 1.0}.get(choice.named, own)
-    kind, label_share = _kind(choice, found)
+    kind, label_share, feature_share = _kind(choice, found, pilot, federation.task == "regression")
     score = lambda name: float(choice.scores[choice.at[choice.kinds.index(name)]])
     best = min(score(name) for name in choice.kinds)
     explain = (score("shared") - score("groups")) / (score("shared") - best) if (
@@ -72,7 +77,8 @@ def write_up(
         heterogeneity=Heterogeneity(
             clients=place.population, examples=pilot.usual, z=found.z, radius=found.radius, noise=found.noise,
             between=found.between, features_between=found.rows_between, labels_between=found.labels_between,
-            groups_explain=float(np.clip(explain, 0, 1)), kind=kind, label_share=label_share),
+            groups_explain=float(np.clip(explain, 0, 1)), kind=kind, label_share=label_share,
+            feature_share=feature_share),
         degree=Degree(c=lam, pull=pull, lam=lam, own_share=own, steps=_steps(step, lam, choice), step_size=step,
                       clients=_told_apart(choice, seen, pilot, ids)),
         groups=_groups(choice, pilot, seen),
@@ -83,12 +89,15 @@ def write_up(
         stack=_stacked(choice),
         tried=tried,
         theory=_theory(found, pilot, federation),
-        reasons=sentences.reasons(choice, pilot, seen, found, kind, label_share),
-        doubts=sentences.doubts(choice, pilot, seen, found, folds, "groups" in choice.kinds),
+        reasons=sentences.reasons(choice, pilot, seen, found, kind, (label_share, feature_share),
+                                  federation.task == "regression", wants_partners(choice, pilot)),
+        doubts=[*sentences.doubts(choice, pilot, seen, found, folds, "groups" in choice.kinds),
+                *sentences.ask_for_more(seen, pilot, ids)],
         notes=list(federation.notes),
         spec=spec,
-        next=[f"apiece run --spec {where}", "apiece predict RUN CLIENT new.csv",
-              _compare(recipe, where, len(pilot.ridges) > 0)],
+        next=[f"apiece run --spec {shlex.quote(where)} --out {RUN}",
+              f"apiece predict {RUN} {shlex.quote(str(ids[0]))} new.csv", f"apiece onboard {RUN} newcomer.csv",
+              _compare(recipe, shlex.quote(where), len(pilot.ridges) > 0, wants_partners(choice, pilot))],
         cost=_cost(place, pilot, recipe, plan, seed),
         seed=seed,
         folds=folds,
@@ -96,21 +105,35 @@ def write_up(
     )  # fmt: skip
 
 
-def _compare(recipe: Recipe, spec: str, linear: bool) -> str:
+def wants_partners(choice: Choice, pilot: Pilot) -> bool:
+    """Whether clients differ and no group was confirmed: then only partners of each client's own could help."""
+    apart = choice.named in ("path", "nearer", "stack") and choice.weight_of("groups") < 0.05
+    return apart and choice.groups is not None and len(pilot.sizes) <= MOST_PARTNERS
+
+
+def _compare(recipe: Recipe, spec: str, linear: bool, partners: bool) -> str:
     """What is advised beside two others and the baselines; the spec's rounds are those of what is advised alone."""
-    others = [name for name in (("rtfa", "ifca") if linear else ("ditto", "fed_per")) if name != recipe.method]
+    with_whom = "all_for_all" if partners else "ifca"
+    others = [name for name in (("rtfa", with_whom) if linear else ("ditto", "fed_per")) if name != recipe.method]
     methods = ",".join([recipe.method, *others])
     return f"apiece compare --spec {spec} --methods {methods} --baselines --rounds 100 --tune 8 --seeds 3"
 
 
-def _kind(choice: Choice, found: Difference) -> tuple[Any, float]:
-    """(which kind of shift, the share of the gain that own label frequencies bring)."""
+def _kind(choice: Choice, found: Difference, pilot: Pilot, numbers: bool) -> tuple[Any, float, float]:
+    """(which kind of shift, the shares of the gain that own label frequencies, and own inputs, bring)."""
     shared, frequencies = choice.scores[0], choice.scores[1]
     gain = float(shared - choice.scores.min())
-    share = float(np.clip((shared - frequencies) / gain, 0, 1)) if gain > 1e-9 else 0.0
+    of_gain = lambda part: float(np.clip(part / gain, 0, 1)) if gain > 1e-9 and np.isfinite(part) else 0.0
+    label, feature = of_gain(shared - frequencies), 0.0
+    if pilot.shift is not None:
+        unit = variance_of(pilot.first, 0, pilot.shared["b"].size)[0] if numbers else 1.0  # as scores have it
+        feature = of_gain(float(pilot.shift[0] - pilot.shift[2]) / unit)
     if choice.named == "shared" or gain < 0.01 * abs(shared):
-        return ("feature" if found.rows_between > 0.1 else "none"), share
-    return ("label" if share >= 0.5 else "concept"), share
+        return ("feature" if found.rows_between > 0.1 else "none"), label, feature
+    if max(label, feature) < 0.5:
+        return "concept", label, feature
+    # An intercept repairs inputs that lie elsewhere, too; what explains about as much without labels is the cause.
+    return ("feature" if feature >= 0.8 * label else "label"), label, feature
 
 
 def _steps(step: float, lam: float, choice: Choice) -> int:
@@ -179,6 +202,8 @@ def _called(name: str, pilot: Pilot) -> str:
         return f"local, {number} passes"
     if word == "path":
         return f"path, lambda = {pilot.pulls[int(number)]:.2g}"
+    if word == "frequencies":
+        return "own frequencies"  # of the shared model; pages take "shared, ..." for the shared model itself
     return f"local, ridge = {pilot.ridges[int(number)]:.2g}" if word == "local" else name
 
 

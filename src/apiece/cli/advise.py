@@ -33,6 +33,9 @@ def advise(
     model: ModelName = None,
     hidden: Hidden = None,
     model_option: ModelOptions = None,
+    adapter: Annotated[
+        int | None, typer.Option(help="Give the network low-rank adapters of this rank: a part that may stay private.")
+    ] = None,
     metric: Metrics = None,
     budget: Annotated[
         str | None, typer.Option(help="Seconds that it may take, as in 60s, or a number of gradients.")
@@ -69,6 +72,8 @@ def advise(
         from apiece.report.advice import show_advice
 
         values = values_of(given)
+        if adapter is not None:
+            values["model"] = {"name": "auto", **values.get("model", {}), "adapter": {"rank": adapter}}
         ready()
         try:
             with progress() as watch:

@@ -105,7 +105,7 @@ def tune(
             join_folder(join, json)
             return
         from apiece.experiment.spec import BASELINES, make_spec
-        from apiece.experiment.tuning import plan_search, tune_spec
+        from apiece.experiment.tuning import is_tuning, plan_search, tune_spec
         from apiece.files import find_free_path
         from apiece.methods import USUAL
 
@@ -119,6 +119,9 @@ def tune(
         made = make_spec(with_settings(values, set))
         ready()
         folder = out or find_free_path(Path("runs/tune"))
+        if is_tuning(folder):
+            raise UserError(f"there is a tuning in {folder} already: go on with it by apiece tune --join {folder}, or "
+                            "give another --out")  # fmt: skip
         try:
             with progress() as watch:
                 found = tune_spec(made, folder, plan, watch)

@@ -23,6 +23,7 @@ from apiece.registry import FromZero, NotNegative, Number, Passes, Positive, Pul
 SOLVE = 40  # accelerated steps to a candidate
 WEIGH = 25  # of EM, for a client's own weights
 HELD_OUT = (0, 1)  # of four folds, one after the other
+LOCAL = 3  # where the local model stands among candidates
 GUIDED = 20  # rounds in which the groups that are given count; then everybody chooses
 
 
@@ -35,6 +36,7 @@ def stack(
     ridge: Ridge = 0.1,
     groups: int = 2,
     members: Annotated[Any, Number(each=True)] | None = None,
+    alone: Annotated[Any, Number(most=1, each=True)] | None = None,
     on_shared: NotNegative = 1.0,
     on_path: NotNegative = 1.0,
     on_nearer: NotNegative = 1.0,
@@ -59,20 +61,23 @@ def stack(
 
     Solves: FedAvg's and IFCA's problems; the candidates' own, to rounding; maximum likelihood of the weights under a
       Dirichlet prior of strength 1/trust around W.
-    Sent: x and all x_k down, and a number that guides to a group; FedAvg's update of x and of one x_k, and which, up.
+    Sent: x and all x_k down, a number that guides to a group, and whether to keep to the local model; FedAvg's update
+      of x and of one x_k, and which, up.
     Kept: nothing.
     Forgetting: the same; nothing is kept.
     Guarantee: as FedAvg for x; a mixture is no worse than its best candidate up to the error of the weights.
     Reference: Wolpert 1992 (Stacked generalization); what `apiece advise` recommends where no one candidate will do.
 
     All weight on x is FedAvg; on the path it is RTFA, whose pull is lam/n here; on local it is local_ridge; on groups
-    it is IFCA. A new client has the pooled pull and weights, and chooses its group.
+    it is IFCA. A new client has the pooled pull and weights, and chooses its group. A client that is to be alone still
+    trains with the others; its own predictions are those of its local model.
 
     Args:
         model: the model, given by whoever runs the method: a linear map with an intercept. lam, nearer: pulls, each
         divided by the client's examples. ridge: of the local model. groups: how many; 1: none. members: the group of
-        each client in the first rounds, for a start that is known to be good. on_shared, on_path, on_nearer, on_local,
-        on_groups: pooled weights. trust: what a held-out example counts against them; 0: they are everybody's.
+        each client in the first rounds, for a start that is known to be good. alone: for each client 1, if all its
+        weight is on local, or 0. on_shared, on_path, on_nearer, on_local, on_groups: pooled weights. trust: what a
+        held-out example counts against them; 0: they are everybody's.
         decay: a ridge on x and the x_k, in their training.
         apart: how far from one another group models start. steps, epochs, lr, batch, server_lr: FedAvg's.
 
@@ -89,12 +94,18 @@ def stack(
     regular: Loss = lambda params, batch, key: loss(params, batch, key) + decay / 2 * square(params)
     base = fed_avg(regular, steps=steps, epochs=epochs, lr=lr, batch=batch)
     guide = None if members is None else jnp.asarray(members, jnp.int32)
+    lonely = None if alone is None else jnp.asarray(alone, jnp.float32) > 0
     kinds = [on_shared, on_path, on_nearer, on_local, *([on_groups] if groups > 1 else [])]
 
     def init(params: Params, key: Tree) -> Server:
         return (params, start_apart(params, key, groups, apart), jnp.zeros((), jnp.int32)) if groups > 1 else params
 
     def message(server: Server, i: Tree) -> Message:
+        if lonely is None:
+            return message_of(server, i)
+        return message_of(server, i), jnp.where(i < len(lonely), lonely[jnp.minimum(i, len(lonely) - 1)], False)
+
+    def message_of(server: Server, i: Tree) -> Message:
         if groups == 1:
             return server
         x, several, round = server
@@ -108,6 +119,7 @@ def stack(
         return jnp.where(guided >= 0, guided, jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses)))
 
     def local(client: Client, said: Message, data: Data, key: Tree) -> tuple[Client, Reply]:
+        said = said if lonely is None else said[0]
         if groups == 1:
             return base.local(client, said, data, key)
         x, several, guided = said
@@ -137,6 +149,7 @@ def stack(
         return tree.stack([x, path, pulled(path, nearer), alone, *([] if group is None else [group])])
 
     def personal(client: Client, said: Message, data: Data, key: Tree) -> Mixture:
+        said, keeps = (said, False) if lonely is None else said
         x = said if groups == 1 else said[0]
         check_linear(model, x, data)
         group = None if groups == 1 else tree.take(said[1], choose(said[1], jnp.array(-1), data, key))
@@ -153,6 +166,7 @@ def stack(
         pooled = jnp.stack([jnp.asarray(each, said_of.dtype) for each in kinds])
         pooled = pooled / pooled.sum()
         pi = own_weights(said_of.reshape(-1, len(kinds)), counts.reshape(-1), pooled, trust)
+        pi = jnp.where(keeps, jnp.zeros_like(pi).at[LOCAL].set(1), pi)
         label = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), data.y)
         return Mixture(candidates(x, group, rows), pi, label)
 

@@ -89,9 +89,10 @@ def stack_tuned(
         n = jnp.maximum(rows.weight.sum(), 1)
         seen = rows._replace(x=see(model, x, rows.x))
         smooth = smoothness_of(seen, jnp.issubdtype(rows.y.dtype, jnp.integer))
-        pulled = lambda start, c: solve_pulled(head_loss, start, x["out"], seen, c / n, smoothness=smooth, steps=SOLVE)
-        path = pulled(x["out"], lam)
-        return tree.stack([x, {**x, "out": path}, {**x, "out": pulled(path, nearer)}, tuned])
+        head = head_in(x)
+        pulled = lambda start, c: solve_pulled(head_loss, start, head, seen, c / n, smoothness=smooth, steps=SOLVE)
+        path = pulled(head, lam)
+        return tree.stack([x, with_head(x, path), with_head(x, pulled(path, nearer)), tuned])
 
     def personal(client: Client, x: Message, data: Data, key: Tree) -> Mixture:
         rows = whole(data, 0, rows_known(data, "stack_tuned"))
@@ -143,6 +144,46 @@ def tune(loss: Loss, x: Params, data: Data, key: Tree, part: str, **how: Any) ->
     return join(held, descend(given(loss, held), own, data, key, **how))
 
 
+def is_adapted(params: Params) -> bool:
+    """Whether a model has low-rank adapters beside its own parameters (`apiece.models.adapted`).
+
+    >>> is_adapted({"model": {}, "adapter": {}}), is_adapted({"out": {}})
+    (True, False)
+    """
+    return isinstance(params, dict) and set(params) == {"model", "adapter"}
+
+
+def head_in(params: Params) -> Params:
+    """The last layer "out" of a model, what its adapter adds included.
+
+    >>> low = {"w": {"a": jnp.ones((1, 2)), "b": jnp.ones((1, 1))}, "b": None}
+    >>> inner = {"out": {"w": jnp.zeros((1, 2)), "b": jnp.zeros(1)}}
+    >>> head_in({"model": inner, "adapter": {"out": low}})["w"].tolist()
+    [[1.0, 1.0]]
+    """
+    if not is_adapted(params):
+        return params["out"]
+    out = params["model"]["out"]
+    return {**out, "w": out["w"] + _added(params)}
+
+
+def with_head(params: Params, head: Params) -> Params:
+    """The model with this last layer: what `head_in` gives back.
+
+    >>> with_head({"out": 1, "hidden": 2}, 3)
+    {'out': 3, 'hidden': 2}
+    """
+    if not is_adapted(params):
+        return {**params, "out": head}
+    own = {**head, "w": head["w"] - _added(params)}  # the adapter is added to it again where the model is applied
+    return {**params, "model": {**params["model"], "out": own}}
+
+
+def _added(params: Params) -> Any:
+    low = params["adapter"]["out"]["w"]
+    return 0.0 if low is None else low["b"] @ low["a"]
+
+
 def has_head(model: Any, params: Params, rows: Batch) -> bool:
     """Whether the model ends with one dense layer "out", tells what that layer sees, and has one answer an example.
 
@@ -151,7 +192,8 @@ def has_head(model: Any, params: Params, rows: Batch) -> bool:
     >>> [has_head(model, model.init(jax.random.key(0)), rows) for model in (mlp((3,), 1), linear((3,)))]
     [True, False]
     """
-    out = params.get("out") if isinstance(params, dict) else None
+    inner = params["model"] if is_adapted(params) else params
+    out = inner.get("out") if isinstance(inner, dict) else None
     plain = isinstance(out, dict) and set(out) == {"w", "b"} and out["w"].ndim == 2
     label = jax.tree.leaves(rows.y)[0]
     return getattr(model, "features", None) is not None and plain and label.ndim == 1
