@@ -105,7 +105,7 @@ def private(
         if at == "clients":
             missing = jnp.maximum(0, 1 - sound.sum() / count)  # a broken reply has lost its noise, too
         else:
-            rows, within = jax.vmap(_clipped, in_axes=(0, None))(rows, server.clip)
+            rows, within = jax.vmap(clip_row, in_axes=(0, None))(rows, server.clip)
         deviation = of_sum * server.clip * jnp.sqrt(missing)
         total = rows.sum(axis=0) + deviation * jax.random.normal(sum_key, rows.shape[1:], rows.dtype)
         answer = restore((total / expected).astype(rows.dtype))
@@ -130,7 +130,7 @@ def private(
         after, reply = method.local(client, message[0], data, key)
         check_numbers(reply)
         row, restore = _row_of(reply)
-        row, within = _clipped(jnp.where(jnp.isfinite(row).all(), row, 0), message[1])
+        row, within = clip_row(jnp.where(jnp.isfinite(row).all(), row, 0), message[1])
         sum_key, count_key = jax.random.split(_fresh(jax.random.fold_in(key, NOISE), secret))
         own = of_sum / math.sqrt(count)
         noised = restore(row + (own * message[1] * jax.random.normal(sum_key, row.shape, row.dtype)).astype(row.dtype))
@@ -202,7 +202,7 @@ def check_numbers(reply: Reply) -> None:
         )
 
 
-def _clipped(row: jax.Array, clip: Tree) -> tuple[jax.Array, jax.Array]:
+def clip_row(row: jax.Array, clip: Tree) -> tuple[jax.Array, jax.Array]:
     """(the row, no longer than `clip`; 1/2 where it was no longer, else -1/2)."""
     length = jnp.linalg.norm(row)
     # A hair less, so that rounding makes no reply longer than the accountant was told.
