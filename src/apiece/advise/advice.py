@@ -173,7 +173,8 @@ class AdvicePrivacy(Entry):
     adjacency: str
     """What two populations differ in that cannot be told apart."""
     decided: bool
-    """Whether the choice exceeds what noise alone makes; false: it is what to fall back on."""
+    """Whether personal models differ from the shared one by more than noise makes; false: what is advised is what to
+    fall back on."""
     hidden_loss: Number
     """Differences of mean held-out loss below this are hidden by the noise; then in points of error."""
     hidden_points: Number

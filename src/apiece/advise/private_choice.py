@@ -32,12 +32,12 @@ def unseen(noise: float) -> float:
 
 
 def choose_privately(pilot: PrivatePilot, purse: Purse) -> tuple[Choice, Weighed, bool]:
-    """(the choice, what it was weighed by, whether the noise let it be seen)."""
+    """(the choice, what it was weighed by, whether the noise lets see that personal models differ from the shared)."""
     names, scores, hides = pilot.names, pilot.scores, unseen(pilot.score_noise)
     find = lambda word: [at for at, name in enumerate(names) if word in name.split()]
     path, local = find("path"), find("local")
-    at_path, _ = _best(scores, path, path[MIDDLE], hides)
-    at_local, _ = _best(scores, local, local[MIDDLE], hides)
+    at_path = _best(scores, path, path[MIDDLE], hides)
+    at_local = _best(scores, local, local[MIDDLE], hides)
     nearer = at_path + 1 if at_path + 1 in path else None
     chosen = {"shared": 0, "path": at_path} | ({} if nearer is None else {"nearer": nearer}) | {"local": at_local}
     kinds, at = list(chosen), list(chosen.values())
@@ -45,29 +45,26 @@ def choose_privately(pilot: PrivatePilot, purse: Purse) -> tuple[Choice, Weighed
     kappa = np.inf
     if purse.clients >= FEWEST:
         mixtures = [WIDTH + k for k in range(len(KAPPAS))]
-        kappa = KAPPAS[_best(found.loss, mixtures, mixtures[-1], unseen(found.noise))[0] - WIDTH]
-    best, seen_kind = _best(scores, at, at_path, hides)
+        kappa = KAPPAS[_best(found.loss, mixtures, mixtures[-1], unseen(found.noise)) - WIDTH]
+    best = _best(scores, at, at_path, hides)
     single = kinds[at.index(best)]
     if single == "local" and purse.clients < FEWEST:
-        gain, noise = gain_over(found, kinds.index("local"), kinds.index("path"), pilot.level.count)
+        gain, noise = gain_over(found, kinds.index("local"), kinds.index("path"), pilot.level.told)
         single = "path" if gain < noise else single
-    better, doubt = gain_over(found, WIDTH + KAPPAS.index(kappa), kinds.index(single), pilot.level.count)
+    better, doubt = gain_over(found, WIDTH + KAPPAS.index(kappa), kinds.index(single), pilot.level.told)
     named = "stack" if better > max(doubt, unseen(found.noise)) else single
     levels = pilot.level.loss + scores
     where = (path.index(at_path), None if nearer is None else path.index(nearer), local.index(at_local), None)
     choice = Choice(kinds, at, levels, *where, single, named, found.weights, kappa, better, doubt, np.zeros(0, int))
-    # Two points of the path are a matter of degree: what must be seen is that sharing, or being alone, is worse.
-    told = [k for kind, k in chosen.items() if kind != "nearer"]
-    apart = seen_kind if single in ("shared", "local") else _best(scores, told, at_path, hides)[1]
-    return choice, found, named == "stack" or apart
+    # What must be seen is whether to personalize at all: how much is a matter of degree, from the path to alone.
+    seen = abs(min(scores[at_path], scores[at_local])) > hides
+    return choice, found, bool(seen)
 
 
-def _best(means: np.ndarray, among: list[int], usual: int, hides: float) -> tuple[int, bool]:
-    """(the least of these or, where its lead is within the noise, the usual one; whether it could be seen)."""
+def _best(means: np.ndarray, among: list[int], usual: int, hides: float) -> int:
+    """The least of these or, where its lead is within the noise, the usual one."""
     best = among[int(np.argmin(means[among]))]
-    if best == usual:
-        return best, bool(min((means[k] - means[best] for k in among if k != best), default=np.inf) > hides)
-    return (best, True) if means[usual] - means[best] > hides else (usual, False)
+    return best if means[usual] - means[best] > hides else usual
 
 
 def gain_over(found: Weighed, one: int, other: int, count: float, errors: bool = False) -> tuple[float, float]:
@@ -84,17 +81,19 @@ def foresee_privately(choice: Choice, found: Weighed, pilot: PrivatePilot, purse
     """Errors and gains in points, of models on three quarters of the data, with intervals that include the noise."""
     level, clients = pilot.level, purse.clients
     every = {name: choice.predictor(name) for name in dict.fromkeys(["advised", *choice.kinds])}
-    of_level = next(each.noise for each in purse.releases if each.name == "levels") * LEVELS_CLIP / level.count
-    errors, gains, loss_gains = {}, {}, {}
+    of_level = next(each.noise for each in purse.releases if each.name == "levels") * LEVELS_CLIP / level.told
+    errors: dict[str, Expected] = {}
+    gains: dict[str, Expected] = {}
+    loss_gains: dict[str, Expected] = {}
     for name, at in every.items():
         # Of what clients have in common nothing is known: their deviations may add up.
         spread = np.sqrt(level.error_variance) + np.sqrt(max(found.spread[PREDICTORS + at, PREDICTORS + at], 0.0))
-        deviation = np.sqrt(spread**2 / level.count + of_level**2 + found.noise**2)
+        deviation = np.sqrt(spread**2 / level.told + of_level**2 + found.noise**2)
         told = _interval(100 * (level.error + found.error[at]), 100 * deviation, clients)
         errors[name] = Expected(*(float(np.clip(each, 0, 100)) for each in told))
     for other in choice.kinds:
         for into, errors_too, points in ((gains, True, 100.0), (loss_gains, False, 1.0)):
-            mean, deviation = gain_over(found, every["advised"], every[other], level.count, errors_too)
+            mean, deviation = gain_over(found, every["advised"], every[other], level.told, errors_too)
             told = _interval(points * mean, np.hypot(points * deviation, UNSURE * points * mean), clients)
             into[other] = Expected(*(float(np.clip(each, -100, 100)) for each in told)) if errors_too else told
     nothing = np.full(clients, np.nan)
@@ -155,11 +154,11 @@ def with_privacy(advice: Advice, purse: Purse, pilot: PrivatePilot, found: Weigh
         last = "Who would be worse off than alone is not told under privacy."
     else:
         last = (f"The noise hides differences below {hidden:.2g} in log loss ({points:.1f} points): this is what to "
-                "fall back on, not a finding; who would be worse off than alone is not told under privacy.")  # fmt: skip
+                "fall back on, not a finding; who would be worse off than alone is not told.")  # fmt: skip
     more = [
         f"Private: epsilon = {spent:.3g} at delta = {purse.delta:g} for all that a client answered "
         f"({len(purse.releases)} noised sums; {privacy.accountant}). The noise hides differences below {hidden:.2g} in "
-        f"log loss and {points:.1f} points.",
+        f"log loss and {points:.1f} points: a point of the path, alone or a mixture that leads by less is not taken.",
         f"The pilot's shared model was made in {pilot.steps} noised step{'s' * (pilot.steps > 1)}: one that is trained "
         "without noise is better than it looks here.",
         f"Left out under privacy: {'; '.join(LEFT_OUT)}.",

@@ -9,6 +9,7 @@ import time
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
@@ -37,7 +38,7 @@ class Level(NamedTuple):
     loss: float
     error: float
     error_variance: float
-    count: float
+    told: float
 
 
 class PrivatePilot(NamedTuple):
@@ -106,7 +107,7 @@ def fit_shared(seen: Asked, of: q.Linear, init: Params, pull: float, purse: Purs
     """
     flat, rebuild = ravel_pytree(jax.tree.map(np.zeros_like, init))
     model, clients = np.asarray(flat, np.float64), purse.clients
-    as_params = lambda: jax.tree.map(np.asarray, rebuild(np.asarray(model, np.float32)))
+    as_params = lambda: jax.tree.map(np.asarray, rebuild(jnp.asarray(model, jnp.float32)))
     message = lambda clip: (as_params(), np.float32(pull), np.int32(seed), np.float32(clip))
     bits = lambda clip: seen.ask(lambda most: a.step_question(of, most, True), message(clip), q.STEPS * 0.75)
     clip = purse.find_clip("clip of steps", bits, SHARES["clip of steps"])
@@ -143,7 +144,7 @@ class Weighed(NamedTuple):
 
 def weigh_privately(pilot: PrivatePilot, chosen: list[int], purse: Purse) -> Weighed:
     """The mixture's weights by a few steps of EM, and what the chosen candidates and their mixtures are worth."""
-    share, count = SHARES["weights"], pilot.level.count
+    share, count = SHARES["weights"], pilot.level.told
     times = purse.times(share, len(chosen), WEIGHT_NOISE, MOST_WEIGHINGS)
     weights = np.full(len(chosen), 1 / len(chosen))
     for turn in range(times):

@@ -31,6 +31,7 @@ from apiece.experiment.constant import constants_beside
 from apiece.experiment.folder import RunFolder, name_file, write_record
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import METRICS
+from apiece.experiment.privacy import refuse_public_noise
 from apiece.experiment.product import Product, describe_product, write_product
 from apiece.experiment.record import Record
 from apiece.experiment.spec import Spec, make_spec, read_values
@@ -286,6 +287,7 @@ def refuse_unfit(spec: Spec) -> None:
                         "'metrics' and 'rank' out")  # fmt: skip
     if spec.train.stop is not None or spec.train.until_rest:
         raise UserError("a deployed run has a number of rounds: leave train.stop and train.until_rest out")
+    refuse_public_noise(spec.train)
 
 
 def _patient(pace: Pace) -> Pace:

@@ -4,7 +4,8 @@ The rules of exactly-once work (`seen` is the latest round of any letter that wa
 
 - an earlier round than `seen`: refused. The server never goes back, unless somebody restored an old copy of it;
 - the round of the last answer, and the same letter: the stored reply is sent again, nothing is computed;
-- the same round, another letter: done again from the state before;
+- the same round, another letter: done again from the state before or, where each round may be answered only once
+  (`once`: noise or masks that hide one answer do not hide two), refused;
 - any later round: the work goes on, and the state is committed as the letter says (`heard`).
 """
 
@@ -36,7 +37,7 @@ class Desk:
     Args:
         terms: what both parties know. i: the client's number. parts: its data, "train" and held-out ones.
         file: where its memory lies. outcomes: what it judges its model by. questions: what may be asked, by name.
-        rounds: of the run; a letter of later ones is refused.
+        rounds: of the run; a letter of later ones is refused. once: no round is answered by two different replies.
         alone: where outcomes of training alone are kept, to be compared with; and whether this is that method.
         spec: the hash of what was agreed. judged: told of the model whenever it was judged, and of the round.
     """
@@ -53,9 +54,11 @@ class Desk:
         alone: tuple[dict[str, tuple[np.ndarray, ...]], bool] | None = None,
         spec: str = "",
         rounds: int = MOST,
+        once: bool = False,
         judged: Callable[[Personal, int], None] = lambda model, round: None,
     ) -> None:
         self.terms, self.i, self.parts, self.file, self.spec, self.rounds = terms, i, parts, file, spec, rounds
+        self.once = once
         memory, self.answered = load_memory(file, terms)
         self.half = ClientHalf(terms, i, parts["train"], memory)
         self.questions, self.alone, self.judged, self.fallen = dict(questions or {}), alone, judged, False
@@ -72,6 +75,9 @@ class Desk:
             raise UserError(f"the letter is of {many} rounds, and this method has a message for each")
         if last == self.answered.round and letter.digest == self.answered.digest:
             return {"again": True}, self.answered.reply
+        if last == self.answered.round and self.once:
+            raise UserError(f"round {last} was answered here, to another letter: what hides one answer does not hide "
+                            "two; the server goes on with the next round")  # fmt: skip
         if last == self.answered.round and self.answered.seen == last:
             self.half.memory = Memory(self.half.memory.client)  # another letter: from the state before
         elif first < self.answered.seen or first <= self.answered.round:
