@@ -233,7 +233,7 @@ def test_the_command_takes_an_epsilon(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("make", [lambda: digits(clients=20), lambda: federation(20, own=4.0)])
+@pytest.mark.parametrize("make", [lambda: digits(clients=20), lambda: federation(40, own=0.3)])
 def test_with_a_large_epsilon_the_choice_is_the_plain_one(make):
     plain, private = advise(make(), folds=1), advise(make(), folds=1, private=1e6)
     assert private.privacy.decided

@@ -34,6 +34,7 @@ from apiece.experiment.metric import METRICS
 from apiece.experiment.privacy import refuse_public_noise
 from apiece.experiment.product import Product, describe_product, write_product
 from apiece.experiment.record import Record
+from apiece.experiment.secure import secure_of
 from apiece.experiment.spec import Spec, make_spec, read_values
 from apiece.experiment.train import spent, train
 from apiece.experiment.world import participation_of
@@ -70,6 +71,9 @@ class Server:
         self.folder, self.config, self.spec, self.roster, self.tell = folder, config, spec, roster, tell
         self.names = roster().names[: roster().population]
         refuse_unfit(spec)
+        if spec.train.secure is not None and config.buffer:
+            raise UserError("train.secure goes with rounds: masks cancel among sites that answer together; set buffer "
+                            "= 0 in server.toml")  # fmt: skip
         waits = {name: getattr(config, name) for name in ("deadline", "goal", "least", "again", "patience", "buffer")}
         terms = Terms(minor_version(), config.run, "")
         self.exchange = Exchange(post, terms, Pace(**waits), tell)
@@ -214,6 +218,7 @@ class Server:
             participation=participation_of(plan),
             weights=weights,
             questions=QUESTIONS,
+            secure=secure_of(plan, place.population),
         )
         return engine, hyper
 

@@ -26,6 +26,7 @@ from apiece.experiment.folder import RunFolder, name_file
 from apiece.experiment.privacy import refuse_public_noise
 from apiece.experiment.product import Product, read_product, write_product
 from apiece.experiment.rebuilt import Rebuilt
+from apiece.experiment.secure import secure_of
 from apiece.protocol import Data, Tree
 
 QUESTIONS = {"curvature": ROWS}
@@ -171,6 +172,7 @@ class Site:
                 alone=(kept, method == ALONE),
                 spec=self.station.terms.spec,
                 rounds=bench.plan.rounds,
+                secure=secure_of(bench.plan, self.product.population),
                 once=bench.plan.private is not None and bench.plan.private.at == "clients",
                 judged=lambda model, round: self._keep_model(row, model, round),
             )

@@ -24,6 +24,7 @@ from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import MOST, NEVER, Agreement, ClientHalf, Memory
 from apiece.engines.remote.letter import Letter
 from apiece.engines.remote.memory_file import Answered, load_memory, save_memory
+from apiece.engines.remote.secure import Secure, SecureClient
 from apiece.engines.remote.sums import Sums, sum_outcomes
 from apiece.errors import UserError
 from apiece.protocol import Data, Method, Personal, Question
@@ -38,6 +39,7 @@ class Desk:
         terms: what both parties know. i: the client's number. parts: its data, "train" and held-out ones.
         file: where its memory lies. outcomes: what it judges its model by. questions: what may be asked, by name.
         rounds: of the run; a letter of later ones is refused. once: no round is answered by two different replies.
+        secure: replies are masked (`secure.py`).
         alone: where outcomes of training alone are kept, to be compared with; and whether this is that method.
         spec: the hash of what was agreed. judged: told of the model whenever it was judged, and of the round.
     """
@@ -55,10 +57,12 @@ class Desk:
         spec: str = "",
         rounds: int = MOST,
         once: bool = False,
+        secure: Secure | None = None,
         judged: Callable[[Personal, int], None] = lambda model, round: None,
     ) -> None:
         self.terms, self.i, self.parts, self.file, self.spec, self.rounds = terms, i, parts, file, spec, rounds
-        self.once = once
+        self.once = once or secure is not None
+        self.masking = None if secure is None or not terms.reply.leaves else SecureClient(secure, i, terms.reply)
         memory, self.answered = load_memory(file, terms)
         self.half = ClientHalf(terms, i, parts["train"], memory)
         self.questions, self.alone, self.judged, self.fallen = dict(questions or {}), alone, judged, False
@@ -83,12 +87,30 @@ class Desk:
         elif first < self.answered.seen or first <= self.answered.round:
             raise UserError(f"round {first} is over here, where round {self.answered.seen} was seen: the server went "
                             "back, or the letter is an old one")  # fmt: skip
+        if self.masking is not None:
+            self.masking.ready(last)
         reply = b""
         for later in range(many):
             reply = self.half.answer(self._renumbered(letter.body, first, later) if many > 1 else letter.body)
+        if self.masking is not None:
+            reply = self.masking.mask(last, letter.head, reply)  # what it was is nowhere any more
         self.answered = Answered(last, letter.digest, reply, last)
         self._save()
         return {}, reply
+
+    def hide(self, letter: Letter) -> Reply:
+        """What masks are made of, and taken away by, before and after a visit."""
+        if self.masking is None:
+            raise UserError("nothing was agreed about masks")
+        round = _count(letter, "round", 0)
+        if round >= self.rounds:
+            raise UserError(f"the letter is of round {round}, and the run has {self.rounds}")
+        if letter.head.get("task") == "keys":
+            if round <= self.answered.round:
+                raise UserError(f"round {round} was answered here: there are no more keys for it")
+            return self.masking.keys(round), b""
+        made = self.masking.shares if letter.head.get("task") == "shares" else self.masking.unmask
+        return made(round, letter.head), b""
 
     def judge(self, letter: Letter) -> Reply:
         """This client's own model on its own held-out examples: counts and sums."""
