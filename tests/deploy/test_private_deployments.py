@@ -59,12 +59,14 @@ def visits(deployed, answers):
     return found
 
 
+@pytest.mark.thorough
 def test_the_record_tells_the_promise_of_a_deployed_run(deployed):
     told = deployed.record.privacy
     assert told.secret and told.at == "clients" and told.clients == 3
     assert any("operating system's randomness" in line for line in told.assumptions)
 
 
+@pytest.mark.thorough
 def test_a_site_does_not_draw_its_noise_from_the_runs_seed(deployed, tmp_path):
     again = Deployed(tmp_path, saved_sites(tmp_path), plan(secret=True))
     again.run()
@@ -75,6 +77,7 @@ def test_a_site_does_not_draw_its_noise_from_the_runs_seed(deployed, tmp_path):
     assert np.std(one - two) == pytest.approx(0.5 * 0.1 / np.sqrt(3) * np.sqrt(2), rel=0.35)
 
 
+@pytest.mark.thorough
 def test_a_round_is_not_answered_to_two_letters(deployed):
     letter = read_letter(visits(deployed, answers=False)[1])
     site = deployed.site(0)
@@ -84,6 +87,7 @@ def test_a_round_is_not_answered_to_two_letters(deployed):
     assert told["task"] == "refusal" and "to another letter" in told["why"]
 
 
+@pytest.mark.thorough
 def test_a_site_refuses_a_server_that_would_have_its_noise_from_the_seed(deployed, tmp_path):
     agreed = read_json(deployed.folder / "site-0" / "agreed.json")
     agreed["train"]["private"]["secret"] = False

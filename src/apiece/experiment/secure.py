@@ -51,15 +51,16 @@ def check_secure(
         raise UserError(said + str(error).replace("noised", "masked")) from None
     alike = train.weights == "uniform" or train.private is not None
     given = (method, params, reply, population)
-    if not alike and not averages_replies(*given, UNLIKE) and averages_replies(*given):
+    if averages_replies(*given, (1.0, 1.0, 1.0) if alike else UNLIKE):
+        return
+    if not alike and averages_replies(*given):
         raise UserError(f"{said}its merge counts everybody alike, and masked replies are weighed before they are sent; "
                         "set train.weights = 'uniform'")  # fmt: skip
-    if not averages_replies(*given, (1.0, 1.0, 1.0) if alike else UNLIKE):
-        raise UserError(
-            f"{said}its merge is no weighted mean of the replies (it keeps models or numbers of single clients, groups "
-            "them, or weighs replies by what they say), and a masked sum is all that the server sees; take another "
-            "method, or leave the table out"
-        )
+    raise UserError(
+        f"{said}its merge is no weighted mean of the replies (it keeps models or numbers of single clients, groups "
+        "them, or weighs replies by what they say), and a masked sum is all that the server sees; take another "
+        "method, or leave the table out"
+    )
 
 
 def _check_rest(train: TrainSpec, population: int) -> None:
