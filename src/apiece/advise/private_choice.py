@@ -119,7 +119,7 @@ def as_pilot(pilot: PrivatePilot, clients: int) -> Pilot:
 def nothing_measured() -> Difference:
     """Moments of single clients' gradients and rows are not asked for."""
     nan = float("nan")
-    return Difference(nan, nan, nan, nan, nan, 0.0, 0.0, False)
+    return Difference(nan, nan, nan, nan, nan, nan, nan, False)
 
 
 ASSUMES = (

@@ -111,8 +111,9 @@ def test_a_client_never_tells_both_secrets_of_another():
         one.unmask([0, 1, 3])
     with pytest.raises(UserError, match="masks once"):
         one.mask(np.zeros(3), {j: sealed[j][0] for j in (1, 2, 3)})
+    assert one.share(roster) == sealed[0]  # the same question again
     with pytest.raises(UserError, match="it does so once"):
-        one.share(roster)
+        one.share({**roster, 3: Masker(3, 0, LEAST).publish()})
 
 
 def test_what_is_wrong_is_refused():
