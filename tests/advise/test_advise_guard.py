@@ -48,8 +48,8 @@ def test_the_guard_names_the_client_that_is_better_off_alone_and_nobody_else():
 
 def test_a_guarded_client_is_local_in_the_spec_and_in_what_is_foreseen():
     free, guarded = (foresee(choice(alone), told(), 1.0, True) for alone in ([], [ODD]))
-    assert make_recipe(choice([]), PILOT, 0.1).method == "rtfa"
-    recipe = make_recipe(choice([ODD]), PILOT, 0.1)
+    assert make_recipe(choice([]), PILOT, 1.0).method == "rtfa"
+    recipe = make_recipe(choice([ODD]), PILOT, 1.0)
     assert recipe.method == "stack" and recipe.options["on_path"] == 1 and recipe.options["on_local"] == 0
     assert np.flatnonzero(recipe.options["alone"]).tolist() == [ODD] and len(recipe.options["alone"]) == CLIENTS
     own, path = (told().error[ODD, 0, at] / HELD for at in (2, 1))

@@ -152,6 +152,44 @@ class Theory(Entry):
     why: str
 
 
+class ReleasedSum(Entry):
+    """A sum of clients' answers that was looked at, with noise."""
+
+    name: str
+    clip: Number
+    """How long a client's answer may be."""
+    noise: Number
+    """The deviation of the noise of each of its numbers, in clips."""
+    numbers: int
+
+
+class AdvicePrivacy(Entry):
+    """The promise of differential privacy that the pilot keeps to each client, and what it rests on."""
+
+    epsilon: Number
+    """As the accountant says, of all releases together."""
+    delta: Number
+    asked: Number
+    """What the pilot was allowed to spend."""
+    clients: int
+    adjacency: str
+    """What two populations differ in that cannot be told apart."""
+    decided: bool
+    """Whether personal models differ from the shared one by more than noise makes; false: what is advised is what to
+    fall back on."""
+    hidden_loss: Number
+    """Differences of mean held-out loss below this are hidden by the noise; then in points of error."""
+    hidden_points: Number
+    steps: int
+    """Of the pilot's shared model."""
+    accountant: str
+    releases: list[ReleasedSum]
+    assumptions: list[str]
+    left_out: list[str]
+    """What a plain advice tells, and this one does not."""
+    not_covered: list[str]
+
+
 class Advice(Entry):
     """How much to personalize, with whom, by which method; with reasons, doubts, and a spec to run.
 
@@ -175,6 +213,8 @@ class Advice(Entry):
     private: dict[str, Any] | None = None
     """Which part of a network to keep private: held-out losses with each part of one's own, and what the clients'
     gradients say of the split; null for linear models, whose parts are not told apart."""
+    privacy: AdvicePrivacy | None = None
+    """The promise to clients, of an advice that was asked for with one."""
     groups: Groups | None
     errors: dict[str, Ends]
     """Expected test errors in points: of what is advised, of shared, of local, and of other candidates."""

@@ -28,6 +28,7 @@ from apiece.advise.pilot import Pilot
 from apiece.advise.recipe import Recipe, best_pull
 from apiece.advise.stacking import variance_of
 from apiece.data import Federation
+from apiece.engines.costs import visit_costs
 from apiece.experiment import build as setup
 from apiece.experiment.bench import Bench
 from apiece.experiment.environment import environment
@@ -50,11 +51,13 @@ def with_private(advice: Advice, private: dict[str, Any]) -> Advice:
 def write_up(
     place: setup.Arena, pilot: Pilot, choice: Choice, seen: Foreseen, found: Difference, recipe: Recipe,
     spec: dict[str, Any], step: float, plan: TrainSpec, seed: int, folds: int, folder: Path | None,
+    share: float | None = None,
 ) -> Advice:  # fmt: skip
-    """The advice, but for the part to keep private."""
+    """The advice, but for the part to keep private. `share`: how much of a client's model its own data decide at the
+    best pull, if that is known; else it follows from the pilot's spectra."""
     federation, ids = place.federation, place.ids[: place.population]
     pull = best_pull(choice, pilot) * pilot.usual
-    lam, own = pull / pilot.usual, own_share(pilot, pull)
+    lam, own = pull / pilot.usual, own_share(pilot, pull) if share is None else share
     own = {"shared": 0.0, "local": 1.0}.get(choice.named, own)
     kind, label_share, feature_share = _kind(choice, found, pilot, federation.task == "regression")
     score = lambda name: float(choice.scores[choice.at[choice.kinds.index(name)]])
@@ -211,7 +214,8 @@ def _cost(place: setup.Arena, pilot: Pilot, recipe: Recipe, plan: TrainSpec, see
     bench = Bench(place, recipe.method, recipe.options, plan)
     engine, hyper = bench.engine({})
     run = engine.start(place.model.init, seed, hyper)
-    per, sizes = engine.visit_costs(run), np.asarray(engine.sizes[: engine.population])
+    sizes = pilot.sizes
+    per = visit_costs(engine.build, run.hyper, run.params, engine.example, sizes, {})
     one = next(iter(per.values()))
     count = lambda what: sum(int((sizes == size).sum()) * int(getattr(cost, what)) for size, cost in per.items())
     gradients = recipe.rounds * count("gradients") + count("gradients_personal")

@@ -44,6 +44,11 @@ def advise(
         int | None, typer.Option(help="Folds of four that are held out: 1, 2 or 4; default: 4, or 2 of many rows.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the folds, and of the run that follows.")] = 0,
+    private: Annotated[
+        float | None,
+        typer.Option(help="An epsilon: what clients answer is clipped, noised and accounted for.", metavar="EPSILON"),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="With --private: the chance that the promise does not hold.")] = 1e-5,
     explain: Annotated[bool, typer.Option("--explain", help="Also what each number means.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="The answer in three sentences, and no more.")] = False,
     engine: EngineName = None,
@@ -82,6 +87,7 @@ def advise(
                 found = ask_for_advice(
                     setup.federation_of(spec.data), values.get("model"), metric=values.get("rank"), budget=budget,
                     seed=seed, folds=folds, out=out, watch=watch, engine=spec.train.engine, data=values["data"],
+                    private=private, delta=delta,
                 )  # fmt: skip
         except KeyboardInterrupt:
             err.print(f"\nstopped; the same command goes on from {escape(str(out))}", soft_wrap=True)

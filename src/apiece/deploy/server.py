@@ -31,8 +31,10 @@ from apiece.experiment.constant import constants_beside
 from apiece.experiment.folder import RunFolder, name_file, write_record
 from apiece.experiment.judge import Outcome, judge
 from apiece.experiment.metric import METRICS
+from apiece.experiment.privacy import refuse_public_noise
 from apiece.experiment.product import Product, describe_product, write_product
 from apiece.experiment.record import Record
+from apiece.experiment.secure import secure_of
 from apiece.experiment.spec import Spec, make_spec, read_values
 from apiece.experiment.train import spent, train
 from apiece.experiment.world import participation_of
@@ -69,6 +71,9 @@ class Server:
         self.folder, self.config, self.spec, self.roster, self.tell = folder, config, spec, roster, tell
         self.names = roster().names[: roster().population]
         refuse_unfit(spec)
+        if spec.train.secure is not None and config.buffer:
+            raise UserError("train.secure goes with rounds: masks cancel among sites that answer together; set buffer "
+                            "= 0 in server.toml")  # fmt: skip
         waits = {name: getattr(config, name) for name in ("deadline", "goal", "least", "again", "patience", "buffer")}
         terms = Terms(minor_version(), config.run, "")
         self.exchange = Exchange(post, terms, Pace(**waits), tell)
@@ -213,6 +218,7 @@ class Server:
             participation=participation_of(plan),
             weights=weights,
             questions=QUESTIONS,
+            secure=secure_of(plan, place.population),
         )
         return engine, hyper
 
@@ -286,6 +292,7 @@ def refuse_unfit(spec: Spec) -> None:
                         "'metrics' and 'rank' out")  # fmt: skip
     if spec.train.stop is not None or spec.train.until_rest:
         raise UserError("a deployed run has a number of rounds: leave train.stop and train.until_rest out")
+    refuse_public_noise(spec.train)
 
 
 def _patient(pace: Pace) -> Pace:

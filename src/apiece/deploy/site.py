@@ -23,8 +23,10 @@ from apiece.errors import UserError
 from apiece.estimate.curvature import ROWS
 from apiece.experiment import build as setup
 from apiece.experiment.folder import RunFolder, name_file
+from apiece.experiment.privacy import refuse_public_noise
 from apiece.experiment.product import Product, read_product, write_product
 from apiece.experiment.rebuilt import Rebuilt
+from apiece.experiment.secure import secure_of
 from apiece.protocol import Data, Tree
 
 QUESTIONS = {"curvature": ROWS}
@@ -136,6 +138,7 @@ class Site:
                             "agreed on")  # fmt: skip
         parts = {part: _laid_out(*both) for part, both in found.items()}
         rebuilt = Rebuilt(self.run_folder.path, product, {})
+        refuse_public_noise(rebuilt.train)
         self.parts, self._rebuilt, self._desks, self.product = parts, rebuilt, {}, product
         self.station.terms = self.station.terms._replace(spec=hash_of(agreed))
 
@@ -169,6 +172,8 @@ class Site:
                 alone=(kept, method == ALONE),
                 spec=self.station.terms.spec,
                 rounds=bench.plan.rounds,
+                secure=secure_of(bench.plan, self.product.population),
+                once=bench.plan.private is not None and bench.plan.private.at == "clients",
                 judged=lambda model, round: self._keep_model(row, model, round),
             )
         return self._desks[row]

@@ -29,6 +29,7 @@ from apiece.engines.world.faults import Faults
 from apiece.errors import UserError, suggest
 from apiece.experiment.metric import Criterion, Metric
 from apiece.experiment.privacy import check_privacy
+from apiece.experiment.secure import check_secure, secure_of
 from apiece.experiment.spec_tables import DataSpec, ModelSpec, TrainSpec
 from apiece.experiment.world import arrivals_of, pace_of, participation_of, wrap_method
 from apiece.methods import CATALOG
@@ -290,7 +291,10 @@ def engine_of(
     faults = None if wrong is None else Faults(wrong.dropout, wrong.deadline, wrong.quorum, pace_of(wrong.pace))
     how |= dict(participation=participation_of(train), faults=faults)
     if train.engine == "remote":
-        return Remote(*here, **how), hyper
+        return Remote(*here, **how, secure=secure_of(train, place.population)), hyper
+    if train.secure is not None:
+        raise UserError("train.secure masks bytes, and the engine 'vectorized' has none; take engine = 'remote', or "
+                        "leave the table out: the numbers are the same")  # fmt: skip
     if crew is not None:
         return Hosted(*here, crew=crew, **how), hyper
     # Not by the number of rounds: engines of runs that differ in that alone are the same.
@@ -307,7 +311,9 @@ def method_of(
     given = (place.objective.loss, options, scale, place.population, place.model)
     build, hyper = bind(method, *given, **how_to_step)
     name = CATALOG.name_of(method)
-    check_privacy(name, build(hyper, 0), train, place.model.init, place.client_shapes(), place.population)
+    shapes = (place.model.init, place.client_shapes(), place.population)
+    check_privacy(name, build(hyper, 0), train, *shapes)
+    check_secure(name, build(hyper, 0), train, *shapes)
     return wrap_method(build, train, place.population, place.client_shapes()), hyper
 
 

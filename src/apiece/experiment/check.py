@@ -25,6 +25,7 @@ from apiece.experiment.criterion import criterion_of, named_metrics
 from apiece.experiment.fits import check_disk, check_memory
 from apiece.experiment.metric import metrics_of
 from apiece.experiment.privacy import check_privacy
+from apiece.experiment.secure import check_secure
 from apiece.experiment.spec import Spec
 from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import Variant
@@ -79,6 +80,7 @@ def _check_row(row: Variant, train: TrainSpec, place: Arena) -> None:
     if isinstance(unwrapped, Method):
         shapes = (place.model.init, place.client_shapes(), place.population)
         check_privacy(CATALOG.name_of(row.method), unwrapped, train, *shapes)
+        check_secure(CATALOG.name_of(row.method), unwrapped, train, *shapes)
     method = wrap_method(build, train, place.population, place.client_shapes())(hyper, 0)
     if not isinstance(method, Method):
         raise UserError(f"method '{row.name}': its factory gives no apiece.Method, but {method!r}")

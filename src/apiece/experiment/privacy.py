@@ -83,6 +83,17 @@ def asked_for(train: TrainSpec, population: int) -> PrivateSpec:
     return wanted
 
 
+def refuse_public_noise(train: TrainSpec) -> None:
+    """A `UserError` if noise would be drawn from a seed that all sites of a deployed run know."""
+    if train.private is not None and not train.private.secret:
+        raise UserError(
+            "train.private of a deployed run takes its noise from the run's seed, which every site knows: whoever "
+            "knows it can take the noise away. Write secret = true into [train.private]: then "
+            + ("each site draws its part from its own machine" if train.private.at == "clients" else "the server draws "
+               "it from its own machine")
+        )  # fmt: skip
+
+
 def noised_by(train: TrainSpec, population: int) -> Callable[[Method, Any], Method]:
     """What makes a method private, as the spec says."""
     wanted = asked_for(train, population)

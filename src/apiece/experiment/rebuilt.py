@@ -14,6 +14,7 @@ from apiece.experiment.bench import Bench
 from apiece.experiment.folder import RunFolder
 from apiece.experiment.product import Product, hollow_federation, shapes_by_path
 from apiece.experiment.spec import Spec, make_spec
+from apiece.experiment.spec_tables import TrainSpec
 from apiece.experiment.variant import variant_of
 from apiece.experiment.written import with_given
 from apiece.own import GIVEN
@@ -38,6 +39,11 @@ class Rebuilt:
     def __init__(self, folder: Path, product: Product, given: Mapping[str, Any]) -> None:
         self.folder, self.product, self._given = folder, product, dict(given)
         self._makers: dict[str, Maker] = {}
+
+    @property
+    def train(self) -> TrainSpec:
+        """How the run goes."""
+        return self._spec.train
 
     def maker(self, method: str) -> Maker:
         """What makes a method's models and asks them; made when first needed."""

@@ -184,6 +184,15 @@ class PrivateSpec(SpecTable):
         return self
 
 
+class SecureSpec(SpecTable):
+    """Secure aggregation, experimental: replies go under masks that cancel in their sum, so that the server sees no
+    single one (docs/explanation-security.md). For methods that average replies, on the engine "remote" and on sites."""
+
+    least: float = Key(0.67, gt=0.5, le=1, examples=[0.8])
+    """The share of a round's clients that must stay until its end: with fewer it is abandoned. So many must also stand
+    together to unmask anybody."""
+
+
 class CompressSpec(SpecTable):
     """Shorter replies, for methods that send an update; the bytes that a run reports are those on the way."""
 
@@ -294,6 +303,8 @@ class TrainSpec(SpecTable):
     """The server defends itself."""
     private: PrivateSpec | None = Key(None)
     """Differential privacy."""
+    secure: SecureSpec | None = Key(None)
+    """Secure aggregation."""
     compress: CompressSpec | None = Key(None)
     """Shorter replies."""
 

@@ -13,6 +13,7 @@ one a round: each has sensitivity `clip` and Gaussian noise of `noise` times tha
 import functools
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from scipy import stats
@@ -54,6 +55,20 @@ def epsilon_of(noise: float, delta: float, rounds: int, draw: Draw) -> float:
     relation = found.NeighboringRelation
     near = relation.REPLACE_ONE if draw.sampling == "fixed" else relation.ADD_OR_REMOVE_ONE
     return float(found.rdp.RdpAccountant(ORDERS, near).compose(event).get_epsilon(delta))
+
+
+def epsilon_of_sums(noises: Sequence[float], delta: float) -> float:
+    """The epsilon that sums of everybody's answers spend together, each with noise of its own, in clips.
+
+    >>> one = epsilon_of(1.0, 1e-5, 1, Draw("everybody", 100))
+    >>> bool(abs(epsilon_of_sums([2.0] * 4, 1e-5) - one) < 1e-9)  # four at twice the noise are one
+    True
+    """
+    found = library()
+    accountant = found.rdp.RdpAccountant(ORDERS, found.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for noise in noises:
+        accountant.compose(found.GaussianDpEvent(noise))
+    return float(accountant.get_epsilon(delta))
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -105,7 +105,7 @@ def private(
         if at == "clients":
             missing = jnp.maximum(0, 1 - sound.sum() / count)  # a broken reply has lost its noise, too
         else:
-            rows, within = jax.vmap(_clipped, in_axes=(0, None))(rows, server.clip)
+            rows, within = jax.vmap(clip_row, in_axes=(0, None))(rows, server.clip)
         deviation = of_sum * server.clip * jnp.sqrt(missing)
         total = rows.sum(axis=0) + deviation * jax.random.normal(sum_key, rows.shape[1:], rows.dtype)
         answer = restore((total / expected).astype(rows.dtype))
@@ -130,7 +130,7 @@ def private(
         after, reply = method.local(client, message[0], data, key)
         check_numbers(reply)
         row, restore = _row_of(reply)
-        row, within = _clipped(jnp.where(jnp.isfinite(row).all(), row, 0), message[1])
+        row, within = clip_row(jnp.where(jnp.isfinite(row).all(), row, 0), message[1])
         sum_key, count_key = jax.random.split(_fresh(jax.random.fold_in(key, NOISE), secret))
         own = of_sum / math.sqrt(count)
         noised = restore(row + (own * message[1] * jax.random.normal(sum_key, row.shape, row.dtype)).astype(row.dtype))
@@ -156,8 +156,11 @@ def private(
     return with_merge(method, merge, **others)
 
 
-def averages_replies(method: Method, params: Params, reply: Reply, population: int) -> bool:
-    """Whether a merge is a function of the plain mean of the replies, whoever sent them: tried on random ones.
+def averages_replies(
+    method: Method, params: Params, reply: Reply, population: int, weights: Sequence[float] = (1.0, 1.0, 1.0)
+) -> bool:
+    """Whether a merge is a function of the mean of the replies, by these weights, whoever sent them: tried on random
+    ones.
 
     Where it is not (a model for each client on the server, groups, replies chosen or weighed by what they say), the
     mean in the place of every reply is another method. `reply` and `params` are what these look like.
@@ -169,20 +172,21 @@ def averages_replies(method: Method, params: Params, reply: Reply, population: i
     >>> averages_replies(ifca(loss, groups=2), x, (jnp.zeros(2), x), 4)
     False
     """
-    few, key = 3, jax.random.key(7)
+    few, key, counts = len(weights), jax.random.key(7), jnp.asarray(weights, jnp.float32)
     blank = lambda leaf: jnp.zeros((few, *leaf.shape), leaf.dtype)
     rows, restore = flatten(jax.tree.map(blank, reply), few)
 
     @jax.jit
     def three_ways(params: Params) -> list[Server]:
         drawn = jax.random.normal(key, rows.shape, rows.dtype)
-        alike = jnp.broadcast_to(drawn.mean(axis=0), rows.shape)
+        alike = jnp.broadcast_to(((counts / counts.sum()).astype(rows.dtype) @ drawn), rows.shape)
+        even = jnp.full(few, counts.mean())
         first = jnp.arange(few, dtype=jnp.int32)
         last = jnp.maximum(population - 1 - first, 0)
         server = method.init(params, key)
         found = []
-        for given, ids in ((drawn, first), (alike, first), (alike, last)):
-            cohort = Cohort(ids, jnp.ones(few), jnp.zeros(few, jnp.int32), jnp.int32(population))
+        for given, ids, weight in ((drawn, first, counts), (alike, first, even), (alike, last, even)):
+            cohort = Cohort(ids, weight, jnp.zeros(few, jnp.int32), jnp.int32(population))
             found.append(merge_replies(method, server, jax.vmap(restore)(given), cohort, key)[0])
         return found
 
@@ -202,7 +206,7 @@ def check_numbers(reply: Reply) -> None:
         )
 
 
-def _clipped(row: jax.Array, clip: Tree) -> tuple[jax.Array, jax.Array]:
+def clip_row(row: jax.Array, clip: Tree) -> tuple[jax.Array, jax.Array]:
     """(the row, no longer than `clip`; 1/2 where it was no longer, else -1/2)."""
     length = jnp.linalg.norm(row)
     # A hair less, so that rounding makes no reply longer than the accountant was told.

@@ -4,7 +4,8 @@ The rules of exactly-once work (`seen` is the latest round of any letter that wa
 
 - an earlier round than `seen`: refused. The server never goes back, unless somebody restored an old copy of it;
 - the round of the last answer, and the same letter: the stored reply is sent again, nothing is computed;
-- the same round, another letter: done again from the state before;
+- the same round, another letter: done again from the state before or, where each round may be answered only once
+  (`once`: noise or masks that hide one answer do not hide two), refused;
 - any later round: the work goes on, and the state is committed as the letter says (`heard`).
 """
 
@@ -23,6 +24,7 @@ from apiece.engines.remote.codec import decode, encode, schema_of
 from apiece.engines.remote.halves import MOST, NEVER, Agreement, ClientHalf, Memory
 from apiece.engines.remote.letter import Letter
 from apiece.engines.remote.memory_file import Answered, load_memory, save_memory
+from apiece.engines.remote.secure import Secure, SecureClient
 from apiece.engines.remote.sums import Sums, sum_outcomes
 from apiece.errors import UserError
 from apiece.protocol import Data, Method, Personal, Question
@@ -36,7 +38,8 @@ class Desk:
     Args:
         terms: what both parties know. i: the client's number. parts: its data, "train" and held-out ones.
         file: where its memory lies. outcomes: what it judges its model by. questions: what may be asked, by name.
-        rounds: of the run; a letter of later ones is refused.
+        rounds: of the run; a letter of later ones is refused. once: no round is answered by two different replies.
+        secure: replies are masked (`secure.py`).
         alone: where outcomes of training alone are kept, to be compared with; and whether this is that method.
         spec: the hash of what was agreed. judged: told of the model whenever it was judged, and of the round.
     """
@@ -53,9 +56,13 @@ class Desk:
         alone: tuple[dict[str, tuple[np.ndarray, ...]], bool] | None = None,
         spec: str = "",
         rounds: int = MOST,
+        once: bool = False,
+        secure: Secure | None = None,
         judged: Callable[[Personal, int], None] = lambda model, round: None,
     ) -> None:
         self.terms, self.i, self.parts, self.file, self.spec, self.rounds = terms, i, parts, file, spec, rounds
+        self.once = once or secure is not None
+        self.masking = None if secure is None or not terms.reply.leaves else SecureClient(secure, i, terms.reply)
         memory, self.answered = load_memory(file, terms)
         self.half = ClientHalf(terms, i, parts["train"], memory)
         self.questions, self.alone, self.judged, self.fallen = dict(questions or {}), alone, judged, False
@@ -72,17 +79,38 @@ class Desk:
             raise UserError(f"the letter is of {many} rounds, and this method has a message for each")
         if last == self.answered.round and letter.digest == self.answered.digest:
             return {"again": True}, self.answered.reply
+        if last == self.answered.round and self.once:
+            raise UserError(f"round {last} was answered here, to another letter: what hides one answer does not hide "
+                            "two; the server goes on with the next round")  # fmt: skip
         if last == self.answered.round and self.answered.seen == last:
             self.half.memory = Memory(self.half.memory.client)  # another letter: from the state before
         elif first < self.answered.seen or first <= self.answered.round:
             raise UserError(f"round {first} is over here, where round {self.answered.seen} was seen: the server went "
                             "back, or the letter is an old one")  # fmt: skip
+        if self.masking is not None:
+            self.masking.ready(last)
         reply = b""
         for later in range(many):
             reply = self.half.answer(self._renumbered(letter.body, first, later) if many > 1 else letter.body)
+        if self.masking is not None:
+            reply = self.masking.mask(last, letter.head, reply)  # what it was is nowhere any more
         self.answered = Answered(last, letter.digest, reply, last)
         self._save()
         return {}, reply
+
+    def hide(self, letter: Letter) -> Reply:
+        """What masks are made of, and taken away by, before and after a visit."""
+        if self.masking is None:
+            raise UserError("nothing was agreed about masks")
+        round = _count(letter, "round", 0)
+        if round >= self.rounds:
+            raise UserError(f"the letter is of round {round}, and the run has {self.rounds}")
+        if letter.head.get("task") == "keys":
+            if round <= self.answered.round:
+                raise UserError(f"round {round} was answered here: there are no more keys for it")
+            return self.masking.keys(round), b""
+        made = self.masking.shares if letter.head.get("task") == "shares" else self.masking.unmask
+        return made(round, letter.head), b""
 
     def judge(self, letter: Letter) -> Reply:
         """This client's own model on its own held-out examples: counts and sums."""

@@ -4,6 +4,7 @@ What a network engine does, without a network: slower than a simulation, and the
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,16 +23,20 @@ from apiece.engines.remote.halves import (
     Agreement,
     ClientHalf,
     Memory,
+    Refusal,
     ServerHalf,
     agree_from,
     compile_programs,
     data_of,
 )
+from apiece.engines.remote.secure import Secure, SecureClient, SecureRound, run_here
 from apiece.engines.states import blank_rows
 from apiece.engines.world.cohort import Participation
 from apiece.engines.world.faults import Faults
+from apiece.errors import UserError
 from apiece.protocol import Data, Message, Params, Personal, Question, Tree
 
+log = logging.getLogger(__name__)
 GROUP = 64  # clients whose models are handed over together
 
 
@@ -41,6 +46,7 @@ class Remote(Engine):
     Args:
         build, x, y, offsets, held_out, population, weights, stateless, states: as for a simulation.
         participation: who takes part. faults: who then fails to.
+        secure: replies are masked, and the server sees their sum alone (`masks.py`).
 
     >>> import jax.numpy as jnp
     >>> from apiece.methods import fed_avg
@@ -66,6 +72,7 @@ class Remote(Engine):
         states: str = "auto",
         participation: Participation | None = None,
         faults: Faults | None = None,
+        secure: Secure | None = None,
     ) -> None:
         self.build = build
         self.sizes = np.diff(offsets).astype(np.int32)
@@ -79,6 +86,7 @@ class Remote(Engine):
         self.weights = self.weights if given is None else dict(enumerate(given.tolist()))
         self.participation, self.faults = participation or Participation(), faults or Faults()
         self.participation.places(self.population)  # refuses a cohort that is too large
+        self.secure, self.abandoned = secure, 0
         self._programs = compile_programs(build)
         self._agreed: dict[tuple, Agreement] = {}
         self._judges: dict[Outcomes, Callable] = {}
@@ -101,8 +109,13 @@ class Remote(Engine):
             fate = self.faults.draw(run.seed, server.round, cohort, self.population)
             working = [int(i) for i in cohort[fate.works] if self.sizes[i]]
             clients |= {i: self._client(run, i) for i in working if i not in clients or self.stateless}
-            replies = {i: clients[i].answer(server.message(i)) for i in working}
-            server.merge({i: replies[i] for i in map(int, cohort[fate.counts]) if i in replies}, self.weights)
+            heard = [i for i in map(int, cohort[fate.counts]) if i in working]
+            if self.secure is not None and server.terms.reply.leaves:
+                there = {i: clients[i] for i in working}
+                self._secure_round(server, there, [int(i) for i in cohort if self.sizes[i]], heard)
+            else:
+                replies = {i: clients[i].answer(server.message(i)) for i in working}
+                server.merge({i: replies[i] for i in heard}, self.weights)
             took += fate.duration
         # Before the run is looked at, or saved, everybody is told which of its replies was the last that counted.
         for i, client in clients.items() if not self.stateless else ():
@@ -113,6 +126,35 @@ class Remote(Engine):
         refused = run.refused + len(server.refusals)
         clock = run.clock + took
         return dataclasses.replace(run, server=server.server, round=server.round, clock=clock, refused=refused)
+
+    def _secure_round(
+        self, server: ServerHalf, clients: Mapping[int, ClientHalf], cohort: list[int], heard: list[int]
+    ) -> None:
+        """A round in which the server sees a sum alone, of these clients out of a cohort; those who work and are not
+        heard drop out after they have shared their secrets, and others are not there at all."""
+        assert self.secure is not None
+        how, reply, round = self.secure, server.terms.reply, server.round
+        masking = {i: SecureClient(how, i, reply) for i in clients}
+        asked = SecureRound(how, round, cohort, reply)
+
+        def ask(stage: str, i: int, head: dict[str, Any]) -> tuple[dict[str, Any], bytes] | None:
+            if i not in masking:
+                return None
+            if stage == "visit":
+                plain = clients[i].answer(server.message(i))
+                return ({}, masking[i].mask(round, head, plain)) if i in heard else None
+            if stage == "keys":
+                return masking[i].keys(round), b""
+            return (masking[i].shares if stage == "shares" else masking[i].unmask)(round, head), b""
+
+        try:
+            refused = run_here(asked, ask)
+            server.refusals += [Refusal(i, round, why) for i, why in refused.items()]
+            server.merge_mean(*asked.mean(), sorted(asked.masked))
+        except UserError as error:  # too few are left
+            log.warning("%s", error)
+            self.abandoned += 1
+            server.merge({})
 
     def ask(
         self, question: Question, message: Message = (), ids: Sequence[int] | None = None, part: str = "train"

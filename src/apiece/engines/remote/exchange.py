@@ -12,6 +12,7 @@ from apiece.engines.remote.post import Post
 from apiece.engines.remote.station import NeedsTerms
 from apiece.errors import UserError
 
+EARLY = ("visit", "keys", "shares", "unmask")  # what ends when enough have answered
 Tell = Callable[..., None]  # called with an event and what there is to say of it: a line of the log
 
 
@@ -123,7 +124,7 @@ class Exchange:
         bad, introduced = Counter[int](), Counter[int]()
         began = time.monotonic()
         while len(done) + len(given_up) < len(letters):
-            if done and task == "visit" and self.pace.enough(already + len(done), of):
+            if done and task in EARLY and self.pace.enough(already + len(done), of):
                 break
             now = time.monotonic()
             if now - began > self.pace.deadline:

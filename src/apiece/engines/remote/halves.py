@@ -147,6 +147,27 @@ class ServerHalf:
             self.heard |= {i: asked[i] for i, told in zip(ids, np.asarray(counted), strict=True) if told}
         self.round += 1
 
+    def merge_mean(self, mean: Tree, weight: float, ids: list[int]) -> None:
+        """One round's replies, of which the weighted mean is all that is known, and who sent them: each of them stands
+        for the mean. `weight` is theirs together."""
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(mean)):
+            raise UserError(f"the mean reply of round {self.round} holds numbers that are not finite")
+        count = len(ids)
+        shares = jnp.full(count, weight / count, jnp.float32)
+        cohort = Cohort(jnp.array(ids, jnp.int32), shares, jnp.zeros(count, jnp.int32), jnp.int32(self.population))
+        key = jax.random.fold_in(keys(self.terms.seed).server, self.round)
+        self.server, counted = self.terms.programs.merge(
+            self.terms.hyper,
+            self.terms.params,
+            np.int32(self.round),
+            self.server,
+            tree.stack([mean] * count),
+            cohort,
+            key,
+        )
+        self.heard |= {i: self.round for i, told in zip(ids, np.asarray(counted), strict=True) if told}
+        self.round += 1
+
     def check(self, i: int, wire: bytes, sent: int | None = None) -> Refusal | None:
         """Why a reply to the message of round `sent` (default: this one) cannot count; None: it can."""
         before = len(self.refusals)

@@ -22,6 +22,7 @@ from apiece.engines.remote.exchange import Exchange, Introduced
 from apiece.engines.remote.halves import NEVER, ServerHalf, agree
 from apiece.engines.remote.ledger import Ledger
 from apiece.engines.remote.letter import ROOM, reason
+from apiece.engines.remote.secure import STAGES, Secure, SecureRound
 from apiece.engines.remote.station import NeedsTerms
 from apiece.engines.remote.sums import Sums, check_sums, stand_ins
 from apiece.engines.world.cohort import Participation
@@ -38,6 +39,7 @@ class Networked(Engine):
         exchange: how letters travel, and how long to wait. ledger: where the server's files are.
         row: which method and seed of the run this is.
         questions: what may be asked by name. parts: everybody's number of examples of each held-out part.
+        secure: replies are masked, and the server sees their sum alone (`masks.py`).
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Networked(Engine):
         participation: Participation | None = None,
         weights: Mapping[int, float] | None = None,
         questions: Mapping[str, Question] | None = None,
+        secure: Secure | None = None,
     ) -> None:
         self.build, self.example, self.sizes, self.parts = build, example, np.asarray(sizes), dict(parts)
         self.exchange, self.ledger, self.row = exchange, ledger, row
@@ -61,6 +64,7 @@ class Networked(Engine):
         self.participation, self.weights = participation or Participation(), weights
         self.pace, self.tell, self.questions = exchange.pace, exchange.tell, dict(questions or {})
         self.participation.places(self.population)
+        self.secure = secure
         self._half: ServerHalf | None = None
 
     def start(self, init: Callable[[Any], Params], seed: int, hyper: dict[str, float] | None = None) -> RunState:
@@ -88,6 +92,8 @@ class Networked(Engine):
         while run.round < goal:
             if self.pace.buffer:
                 run = self._asynchronous_round(run, half)
+            elif self.secure is not None and half.terms.reply.leaves:
+                run = self._secure_round(run, half, self.secure)
             else:
                 run = self._round(run, half, goal - run.round if silent else 1)
             self.save(run, self.ledger.state, {})
@@ -189,6 +195,31 @@ class Networked(Engine):
         down = sum(map(len, bodies.values()))
         return self._merged(run, half, got, None, refused, began, many, len(cohort), down)
 
+    def _secure_round(self, run: RunState, half: ServerHalf, how: Secure) -> RunState:
+        """The same with masked replies, in four exchanges: merged is their mean, or nothing if too few stay.
+
+        What a killed server had of a round is lost with it: its clients answer no round twice, so that it is abandoned.
+        """
+        cohort = [int(i) for i in self.participation.draw(run.seed, half.round, self.population) if self.sizes[i]]
+        self.exchange.wait_for(self.row, cohort)
+        began, refused, down = time.monotonic(), 0, 0
+        asked = SecureRound(how, half.round, cohort, half.terms.reply)
+        try:
+            for stage in STAGES:
+                heads = {i: {"round": half.round, **head} for i, head in asked.asked(stage).items()}
+                bodies = {i: half.message(i) if stage == "visit" else b"" for i in heads}
+                down += sum(map(len, bodies.values()))
+                accept = lambda i, head, body, stage=stage: asked.take(stage, i, head, body)
+                refused += self.exchange.run(stage, self.row, bodies, heads, accept, 0, len(heads))
+            mean, weight = asked.mean()
+        except UserError as error:  # too few are left, or somebody lied about shares
+            self.tell("abandoned", row=self.row, round=half.round, why=str(error), of=len(cohort))
+            half.merge({})
+            return self._counted(run, half, {}, refused, began, 1, len(cohort), down)
+        half.merge_mean(mean, weight, sorted(asked.masked))
+        sent = {i: 8 * len(row) for i, row in sorted(asked.masked.items())}
+        return self._counted(run, half, sent, refused, began, 1, len(cohort), down)
+
     def _asynchronous_round(self, run: RunState, half: ServerHalf) -> RunState:
         """One merge of `buffer` replies, whoever they are of; everybody who is there and not in the buffer works."""
         everybody = [i for i in range(self.population) if self.sizes[i]]
@@ -254,16 +285,31 @@ class Networked(Engine):
         refused += len(half.refusals) - before
         if uncounted := [i for i in ordered if half.heard.get(i, NEVER) != asked_in[i]]:
             self.tell("uncounted", row=self.row, round=half.round - 1, clients=uncounted)  # a guard's doing
+        sizes = {i: len(reply) for i, reply in ordered.items()}
+        return self._counted(run, half, sizes, refused, began, many, asked, down)
+
+    def _counted(
+        self,
+        run: RunState,
+        half: ServerHalf,
+        sizes: Mapping[int, int],
+        refused: int,
+        began: float,
+        many: int,
+        asked: int,
+        down: int,
+    ) -> RunState:
+        """The run after a merge of replies of these many bytes."""
         visited, heard = (np.array(run.flight[name]) for name in ("visited", "heard"))
         known = run.known.copy()
-        for i in ordered:
+        for i in sizes:
             visited[i] += many
             known[i] = True
         for i, last in half.heard.items():
             heard[i] = last
         took = time.monotonic() - began
-        self.tell("round", row=self.row, round=half.round, answers=len(ordered), of=asked, refused=refused,
-                  seconds=round(took, 3), bytes_up=sum(map(len, ordered.values())), bytes_down=down)  # fmt: skip
+        self.tell("round", row=self.row, round=half.round, answers=len(sizes), of=asked, refused=refused,
+                  seconds=round(took, 3), bytes_up=sum(sizes.values()), bytes_down=down)  # fmt: skip
         changed = dict(server=half.server, round=half.round, known=known, clock=run.clock + took)
         flight = {"heard": heard, "visited": visited}
         return dataclasses.replace(run, **changed, flight=flight, refused=run.refused + refused)
@@ -276,7 +322,8 @@ class Networked(Engine):
         reply = sum(
             int(np.prod(shape)) * jnp.dtype(dtype).itemsize for _, dtype, shape in self._half.terms.reply.leaves
         )
-        return 2 * max(reply, size_in_bytes(self._half.terms.params)) + 16 * ROOM
+        hidden = 0 if self.secure is None else 4 * reply + 512 * self.population  # 64 bits a number, shares for all
+        return 2 * max(reply, size_in_bytes(self._half.terms.params)) + hidden + 16 * ROOM
 
     def _all_there(self, task: str, who: list[int], found: Mapping[int, Any]) -> None:
         if lost := [i for i in who if i not in found]:

@@ -9,6 +9,8 @@ from apiece.engines.remote.letter import WORDS, Letter, Terms, read_letter, reas
 from apiece.errors import UserError
 
 Tell = Callable[..., None]
+# What a desk does for which task.
+TASKS = {"visit": "visit", "judge": "judge", "ask": "ask", "keys": "hide", "shares": "hide", "unmask": "hide"}
 
 
 class NeedsTerms(UserError):
@@ -67,7 +69,7 @@ class Station:
                             "roster names another key for this site")  # fmt: skip
         if own:
             return self.handles[task](letter)
-        if task not in ("visit", "judge", "ask") or self.desk is None:
+        if task not in TASKS or self.desk is None:
             raise UserError(f"this site knows no task '{task}'; both sides run the same version")
         desk = self.desk(str(head.get("row")))
-        return {"visit": desk.visit, "judge": desk.judge, "ask": desk.ask}[task](letter)
+        return getattr(desk, TASKS[task])(letter)
