@@ -66,3 +66,19 @@ def test_the_table_has_who_gains_and_who_is_hurt(played):
     table = per_method(place, found)
     assert np.isnan(table["local"]["gain over local"]) and np.isfinite(table["ftfa"]["gain over local"])
     assert 0 <= table["ftfa"]["hurt proved"] <= 1
+
+
+@pytest.mark.thorough
+def test_by_halving_a_third_of_the_settings_goes_on_and_the_last_are_tried_for_all_rounds(played):
+    place, *_ = played
+    rival, told, seen = Rival("fed_avg", dict(steps=2), dict(lr=(1e-6, 1e-5, 1e-4, 0.1, 0.3))), [], []
+
+    def tune_on(engine, run):
+        seen.append((run.round, run.hyper["lr"]))
+        return 0.0, -run.hyper["lr"]  # the largest is best
+
+    plan = TrainSpec(rounds=3, evaluate_every=3)
+    found = contest(place, {"fed_avg": rival}, plan, (0,), tune_rounds=3, tune_on=tune_on, halve=True, step=told.append)
+    assert [rounds for rounds, _ in seen] == [1] * 5 + [3] * 2
+    assert {round(lr, 3) for rounds, lr in seen if rounds == 3} == {0.1, 0.3} and found["fed_avg"].options["lr"] == 0.3
+    assert len(told) == steps({"fed_avg": rival}, (0,), halve=True, rounds=3) == 5 + 2 + 1
