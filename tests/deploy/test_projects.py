@@ -190,6 +190,15 @@ def test_the_doctor_compares_clocks_and_certificates_and_sees_plain_text(tmp_pat
             one.shutdown()
 
 
+def test_what_happens_seldom_is_in_the_numbers_at_once(tmp_path):
+    journal = Journal(tmp_path, who='a "b"', quiet=True)
+    for event in ("registered", "round", "round", "died"):
+        journal.tell(event, seconds=1234567.5)
+    text = (tmp_path / "metrics.prom").read_text()
+    assert r'apiece_events_total{event="died",who="a \"b\""} 1' in text and 'event="round"' in text
+    assert r'apiece_last{name="died_seconds",who="a \"b\""} 1234567.5' in text
+
+
 def test_status_says_who_is_there_while_the_run_goes_on(project):
     journal = Journal(project / "server", who="server", quiet=True)
     journal.tell("present", clients=[1])

@@ -14,6 +14,7 @@ from apiece.files import as_plain, replace_file
 
 Tell = Callable[..., None]  # called with an event and what there is to say of it
 NUMBERS, SUPERVISOR = "metrics.prom", "supervisor.prom"  # a file for each process: one would overwrite the other's
+OFTEN = ("round", "answered")  # after which the numbers are written once a second at most
 KEEP = 50_000_000  # bytes of a log; then it becomes log.jsonl.1, and the one before that goes
 
 
@@ -53,7 +54,7 @@ class Journal:
                 file.write(line + "\n")
         if not self.quiet:
             print(line, file=sys.stderr, flush=True)
-        if time.monotonic() - self._written > 1.0 or event in ("finished", "failed"):
+        if event not in OFTEN or time.monotonic() - self._written > 1.0:
             self._written = time.monotonic()
             with contextlib.suppress(OSError), replace_file(self.folder / self.numbers) as temporary:
                 temporary.write_text(self.metrics(), encoding="utf-8")
