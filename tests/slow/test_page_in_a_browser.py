@@ -82,6 +82,7 @@ class Opened:
         scheme = "dark" if dark else "light"
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.tab, self.wrong = self.context.new_page(), []
+        self.tab.set_default_timeout(120_000)  # a machine may be at work on other things, too
         self.tab.on("console", lambda said: said.type in ("error", "warning") and self.wrong.append(said.text))
         self.tab.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.tab.on("dialog", lambda dialog: (self.wrong.append("a dialog"), dialog.dismiss()))

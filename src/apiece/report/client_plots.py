@@ -25,6 +25,7 @@ from apiece.report.plots import HEIGHT, new_plot
 # From white to dark blue, and from orange over white to blue: both are read alike by every kind of colour vision.
 SHARE = ["#f7fbff", "#deebf7", "#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08519c", "#08306b"]
 ALIKE = ["#7f3b08", "#b35806", "#e08214", "#fdb863", "#f7f7f7", "#b3cde3", "#6497b1", "#1b6ca8", "#08306b"]
+FRAME = "#D55E00"  # around a row of cells, which are white to dark blue in the dark, too
 STRIP = 28  # pixels of height for a method in the histogram
 CHOSEN = {"size": 15, "fill_alpha": 1.0, "line_color": INK, "line_width": 3, "name": "mark", "level": "overlay"}
 TABLE = """
@@ -209,7 +210,7 @@ def _labels(data: dict[str, Any]) -> Plot:
                       line_color=None)  # fmt: skip
     drawn.nonselection_glyph = drawn.selection_glyph = drawn.glyph.clone()
     around = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="row")
-    plot.quad(left="left", right="right", top="top", bottom="bottom", source=around, fill_color=None, line_color=INK,
+    plot.quad(left="left", right="right", top="top", bottom="bottom", source=around, fill_color=None, line_color=FRAME,
               line_width=3, name="chosen-row", level="overlay")  # fmt: skip
     tips = [("", "@client"), ("label", "@label"), ("share", "@share{0 %}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips))

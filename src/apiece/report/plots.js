@@ -33,9 +33,9 @@ page.paint = (how) => {
     if (/Axis$/.test(model.type)) {
       Object.assign(model, { axis_label_text_color: soft, major_label_text_color: soft, axis_line_color: soft, major_tick_line_color: model.major_tick_line_color === null ? null : soft });
     } else if (model.type === "Grid" && model.grid_line_color !== null) model.grid_line_color = line;
-    else if (model.type === "Span") model.line_color = model.name === "zero" ? soft : ink;
+    else if (model.type === "Span" && model.name === "zero") model.line_color = soft; // others lie on light cells, in the dark too
     else if (model.type === "GlyphRenderer") {
-      if (model.name === "mark" || model.name === "chosen-row") model.glyph.line_color = ink;
+      if (model.name === "mark") model.glyph.line_color = ink;
     }
   }
 };
