@@ -124,10 +124,10 @@ def run(quick: bool, watch: Watch) -> Reproduction:
 
 NOTES = (
     "Self-FL's start differs from the shared model by one part in as many as there are clients of what one's own model "
-    "does: among 200 it hardly moves, and what it changes of the shared model is within chance.",
+    "does: among 200 it hardly moves.",
     "As printed, most clients soon take a single step: models that are alike make the estimated spread between clients "
     "small, which asks for few steps, which makes the models more alike.",
-    "Ditto's shared model is FedAvg's, so that the shared models of these two are one row.",
+    "Ditto's shared model is FedAvg's, up to the draws of its batches.",
     "A quick run has 100 clients and 60 rounds, and leaves out the ablation and small activity.",
 )
 

@@ -16,7 +16,8 @@ ROWS = 2000  # judged at a time
 def shared_model(run: RunState) -> Params | None:
     """The server's model; None where it has none, or none of the clients' shape."""
     model = getattr(run.server, "x", run.server)
-    return model if jax.tree.structure(model) == jax.tree.structure(run.params) else None
+    alike: bool = jax.tree.structure(model) == jax.tree.structure(run.params)  # type: ignore[operator]
+    return model if alike else None
 
 
 def shared_margins(place: Arena) -> Callable[[Params], np.ndarray]:

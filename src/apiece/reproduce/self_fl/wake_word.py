@@ -13,9 +13,9 @@ Those recordings are private. Here the word is "seven" among the spoken digits o
 train the warm start, 35 are the users. Groups A to E of seven users each are made by how recordings sound, sizes fall
 from A to E by a power law (see `speakers`), and a group is a client. A small convolutional network; everybody takes
 part in each of 10 rounds with 10 local steps (Self-FL: at most 20) of size 0.03 on batches of 10, the same for all
-methods and not tuned; the twenty clients have 40 rounds, which are as many visits. Every user has a threshold of its own, at 5%
-false rejects of its test recordings; false accepts are means over a type's users. "self_fl" is Algorithm 1 as printed
-(see self-fl-images), "(corrected)" the same without its slips, "(augmented)" Algorithm 2, "(default)" this
+methods and not tuned; the twenty clients have 40 rounds, which are as many visits. Every user has a threshold of its
+own, at 5% false rejects of its test recordings; false accepts are means over a type's users. "self_fl" is Algorithm 1
+as printed (see self-fl-images), "(corrected)" the same without its slips, "(augmented)" Algorithm 2, "(default)" this
 library's. (w) and (e): weighted by examples, equally. Intervals are over seeds, each with a warm start of its own."""
 
 from typing import Any
