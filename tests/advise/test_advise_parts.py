@@ -1,7 +1,5 @@
 """The parts of an advice against plain NumPy programs: folds, pooled fits, the path, EM, kappa, the grid, intervals."""
 
-from types import SimpleNamespace
-
 import jax
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from apiece.advise.keep import Kept
 from apiece.advise.pilot import (
     DECAYS,
     RIDGE,
+    Pilot,
     choose_decay,
     cluster_means,
     fit_shared,
@@ -305,13 +304,13 @@ def test_a_shared_model_gets_a_ridge_where_its_parameters_would_learn_the_rows_b
 def test_rtfa_is_advised_only_where_its_steps_come_to_rest_and_the_shared_model_needs_no_ridge():
     p = scored([0.6, 0.6, 0.7, 0.8, 0.5, 0.6])
     choice = chosen_of(p)
-    pilot = SimpleNamespace(pulls=np.array([1.0, 0.1]), usual=10.0, names=NAMES, ridges=np.ones(1), members=None,
-                            decay=0.0)  # fmt: skip
+    told = dict(pulls=np.array([1.0, 0.1]), usual=10.0, names=NAMES, ridges=np.ones(1), decay=0.0)
+    pilot = Pilot(**dict.fromkeys(Pilot._fields) | told)
     assert choice.named == "path"
     assert make_recipe(choice, pilot, 1.0).method == "rtfa"
     short = make_recipe(choice, pilot, 0.01)
     assert short.method == "stack" and short.options["on_path"] == 1 and "decay" not in short.options
-    pilot.decay = 0.02
+    pilot = pilot._replace(decay=0.02)
     assert make_recipe(choice, pilot, 1.0).options["decay"] == 0.02
     shared = make_recipe(choice._replace(named="shared"), pilot, 1.0)
     assert shared.method == "stack" and shared.options["on_shared"] == 1
