@@ -177,7 +177,7 @@ def swept_of(plain: dict[str, Any]) -> Swept:
 def read_kept(path: Path, key: str, federation: Federation) -> dict[str, dict[str, Swept]]:
     """The sweep and the defaults of a row as the file has them, if they are of this very federation."""
     found = json.loads(path.read_text()).get(key) if path.exists() else None
-    if found is None or found["labels"] != labels_of(federation):
+    if found is None or found["labels"] not in (None, labels_of(federation)):  # None: nobody wrote them down
         return {}
     every = lambda part: {name: swept_of({"method": name, **one}) for name, one in found[part].items()}
     return {part: every(part) for part in ("sweep", "defaults")}

@@ -304,8 +304,8 @@ def test_a_shared_model_gets_a_ridge_where_its_parameters_would_learn_the_rows_b
 def test_rtfa_is_advised_only_where_its_steps_come_to_rest_and_the_shared_model_needs_no_ridge():
     p = scored([0.6, 0.6, 0.7, 0.8, 0.5, 0.6])
     choice = chosen_of(p)
-    pilot = Pilot(*[None] * len(Pilot._fields))._replace(
-        pulls=np.array([1.0, 0.1]), usual=10.0, names=NAMES, ridges=np.ones(1), decay=0.0)  # fmt: skip
+    told = dict(pulls=np.array([1.0, 0.1]), usual=10.0, names=NAMES, ridges=np.ones(1), decay=0.0)
+    pilot = Pilot(**dict.fromkeys(Pilot._fields) | told)
     assert choice.named == "path"
     assert make_recipe(choice, pilot, 1.0).method == "rtfa"
     short = make_recipe(choice, pilot, 0.01)
