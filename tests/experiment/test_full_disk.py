@@ -9,7 +9,7 @@ import pytest
 from apiece.data import digits
 from apiece.errors import UserError
 from apiece.experiment import RunFolder, compare, resume
-from apiece.files import fill_folder, write_arrays, write_json, write_rows
+from apiece.files import PART, fill_folder, write_arrays, write_json, write_rows
 
 FEDERATION = digits(clients=4)
 HOW = dict(rounds=1, seeds=1, tune=1, baselines=False)
@@ -21,7 +21,8 @@ def disk(monkeypatch):
     full = []
 
     def fsync(handle):
-        if any(os.readlink(f"/proc/self/fd/{handle}").rpartition(".")[0].endswith(name) for name in full):
+        being_written = os.readlink(f"/proc/self/fd/{handle}").removesuffix(PART).rpartition(".")[0]
+        if any(being_written.endswith(name) for name in full):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fsync)

@@ -60,7 +60,8 @@ BOUNDS = {
     "a whole number from 1": "ala_steps alone_steps components epochs groups inner_epochs l_default l_max neighbours "
     "patience pi_steps prox_steps refits steps tune_epochs tune_steps warmup",
     "a whole number from 0": "agent batch candidates halve_every inner_steps population",
-    "above 0": "apart beta bound convexity distance eps gamma lr noise p prox_lr scale server_lr smoothness tune_lr",
+    "above 0": "apart beta bound convexity delta distance eps gamma lr noise p prox_lr scale server_lr smoothness "
+    "tune_lr",
     "at least 0": "ala_lr beta1 beta2 decay head_lr improvement inner_lr lam members nearer on_groups on_local "
     "on_nearer on_path on_shared on_tuned radius ridge spread tau trust tune_lam validation",
     "from 0 to 1": "ala_share alone mix",

@@ -279,6 +279,7 @@ def best_of(loss: Loss, models: Params, data: Data, key: Tree) -> Params:
 def representatives(filter: Any, count: int) -> jax.Array:
     """Clients that stand for others: each time the one with the most partners among those that nobody stands for yet.
 
+    >>> from apiece.estimate import bias_of_clusters
     >>> near = neighbours(bias_of_clusters([0, 1, 1, 1, 0]), 1.0)
     >>> representatives(near, 2).tolist()
     [1, 0]
