@@ -16,7 +16,7 @@ decided. A claim about the averaged model rests on that model's validation loss,
 theirs; both are in the figure.
 
 CNN2 and CNN3 have the program's 32, 64 and 128 channels, CNN5 a quarter of its (8-8-16-16-32); pictures have half the
-height and width, clients 45 to train on, in batches of 16; pFedMe runs with softmax regression and CNN2. Step sizes are
+height and width, clients 45 to train on, in batches of 16; pFedMe runs with softmax regression. Step sizes are
 chosen (0.001, 0.01 or 0.1) by the averaged model's accuracy on everybody's validation examples, at medium
 personalization with the first seed in 10 rounds, for all degrees and seeds; so are pFedMe's inner ones. pFedMe takes 5
 inner steps and outer steps half-way to what they find (lr lambda = 1/2), so that lambda changes how personal models
