@@ -8,7 +8,6 @@ from deployed_in_process import Deployed
 
 from apiece.data import digits
 from apiece.deploy.config import hash_of
-from apiece.deploy.project import deployed_spec
 from apiece.engines.remote.letter import read_letter, write_letter
 from apiece.errors import UserError
 from apiece.files import read_json
@@ -28,15 +27,7 @@ def saved_sites(folder, clients=3):
     return {f"site-{i}": {"data": str(folder / "data" / f"site-{i}")} for i in range(clients)}
 
 
-@pytest.mark.parametrize("at", ["clients", "server"])
-def test_a_project_insists_on_noise_that_is_a_secret(at):
-    with pytest.raises(UserError, match="Write secret = true into") as told:
-        deployed_spec(plan(at=at), "run.toml")
-    assert ("each site draws its part" in str(told.value)) == (at == "clients")
-    assert deployed_spec(plan(at=at, secret=True), "run.toml").train.private.secret
-
-
-def test_a_server_insists_on_it_too(tmp_path):
+def test_a_server_insists_on_noise_that_is_a_secret(tmp_path):
     with pytest.raises(UserError, match="secret = true"):
         Deployed(tmp_path, saved_sites(tmp_path), plan()).server()
 

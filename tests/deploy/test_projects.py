@@ -244,3 +244,15 @@ def test_a_superlink_that_grows_too_large_is_ended(project, tmp_path, monkeypatc
         assert not child.alive() and told[0][0] == "too_large"
     finally:
         link.stop()
+
+
+@pytest.mark.parametrize("at", ["clients", "server"])
+def test_a_project_insists_on_noise_that_is_a_secret(at):
+    def plan(**more):
+        private = {"noise": 0.5, "delta": 0.01, "clip": 0.1, "at": at, **more}
+        return {"methods": {"fed_avg": {"steps": 1}}, "train": {"rounds": 2, "private": private}}
+
+    with pytest.raises(UserError, match="Write secret = true into") as told:
+        deployed_spec(plan(), "run.toml")
+    assert ("each site draws its part" in str(told.value)) == (at == "clients")
+    assert deployed_spec(plan(secret=True), "run.toml").train.private.secret
