@@ -170,6 +170,25 @@ def test_the_answer_is_chosen_by_validation_and_says_what_to_do(tmp_path):
     assert any(command.startswith(f"apiece predict {tmp_path.name}") for command in commands)
 
 
+def test_where_nothing_is_proved_the_clients_most_at_risk_are_named(tmp_path):
+    fake_run(tmp_path, profile=True)
+    story = read_story(tmp_path)
+    chosen = story.record.ranking.by_validation
+    rows = story.verdicts.to_pydict()
+    risk = [
+        0.9 if client == rows["client"][3] else 0.6 if client == rows["client"][1] else 0.2 for client in rows["client"]
+    ]
+    at = story.verdicts.schema.get_field_index("risk")
+    harm = story.methods[chosen].harm.model_copy(update={"named": [], "hurt_proved": 0.0})
+    methods = story.record.methods | {chosen: story.methods[chosen].model_copy(update={"hurt": harm})}
+    record = story.record.model_copy(update={"methods": methods})
+    told = story._replace(record=record, verdicts=story.verdicts.set_column(at, "risk", [risk]))
+    wanted = f"Most at risk: {rows['client'][3]} (90 %) and {rows['client'][1]} (60 %)."
+    assert dict(answer(told).facts)["Proved hurt"].endswith(wanted)
+    nobody = told._replace(verdicts=told.verdicts.set_column(at, "risk", [[0.3] * len(risk)]))
+    assert "at risk" not in dict(answer(nobody).facts)["Proved hurt"]
+
+
 def test_where_everything_diverged_there_is_nothing_to_run(tmp_path):
     fake_run(tmp_path, diverged=("local", "fed_avg", "ditto"))
     assert answer(read_story(tmp_path)).headline == "Nothing to run yet: every method diverged."

@@ -3,6 +3,8 @@
 import shlex
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
+
 from apiece.experiment.conclude import recommended
 from apiece.experiment.record import MethodRecord
 from apiece.report.convergence import chosen_at_edges, ends_as_planned
@@ -12,6 +14,7 @@ from apiece.report.story import Story
 
 NAMED = 8  # clients or methods that a sentence lists
 EDGES = 4  # values at the edge of what was tried
+LIKELY, MOST_AT_RISK = 0.5, 3  # a chance to be hurt, above which clients are named; and how many
 LOOKS = 4  # at validation, in the last quarter of the rounds, to tell whether a method rests
 
 
@@ -135,13 +138,14 @@ def _facts(story: Story, chosen: str) -> list[tuple[str, str]]:
         written = plus_minus(new, story.metric.factor, story.metric.places) + f" {story.metric.unit}".rstrip()
         count = counted(story.record.federation.new_clients, "client")
         facts.append(("New clients", f"{written}, of {count} that never trained."))
-    facts.append(("Proved hurt", _hurt(story, method)))
+    facts.append(("Proved hurt", _hurt(story, chosen)))
     facts.append(("Converged", _converged(story, chosen)))
     facts.append(("Cost", _cost(story, method)))
     return facts
 
 
-def _hurt(story: Story, method: MethodRecord) -> str:
+def _hurt(story: Story, chosen: str) -> str:
+    method = story.methods[chosen]
     harm = method.harm
     if harm is None:
         return f"nobody: it is what others are compared with ({story.baseline})." if method.hurt is None else "unknown."
@@ -149,9 +153,20 @@ def _hurt(story: Story, method: MethodRecord) -> str:
     expected = (f" Expected to lose more than {counted_points(harm.delta)}: {percent(harm.hurt_expected)} of the "
                 f"clients{f' ({between})' if between else ''}.")  # fmt: skip
     if not harm.named and not harm.hurt_proved:
-        return ("nobody" + (" so far" if harm.so_far else "")) + "." + expected
+        return ("nobody" + (" so far" if harm.so_far else "")) + "." + expected + _at_risk(story, chosen)
     whom = _some(harm.named) if harm.named else f"{round(harm.hurt_proved * harm.clients):,} clients"
     return f"{whom}{', so far: something still improves' if harm.so_far else ''}." + expected
+
+
+def _at_risk(story: Story, chosen: str) -> str:
+    """Whom to look at first where nothing is proved: clients that are more likely hurt than not."""
+    if story.verdicts is None:
+        return ""
+    mine = story.verdicts.filter(pc.equal(story.verdicts["method"], chosen))
+    found = zip(mine["client"].to_pylist(), mine["risk"].to_pylist(), strict=True)
+    likely = sorted(((risk, client) for client, risk in found if risk is not None and risk > LIKELY), reverse=True)
+    told = [f"{client} ({percent(risk)})" for risk, client in likely[:MOST_AT_RISK]]
+    return f" Most at risk: {listed(told)}." if told else ""
 
 
 def _converged(story: Story, chosen: str) -> str:
