@@ -1,7 +1,6 @@
 """`advise`: should one personalize, how much, with whom, by which method, at what cost, and whom will it hurt?"""
 
 import hashlib
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -147,15 +146,15 @@ def _advise(
     final = make_spec_values(found.recipe, table, _told_model(values["model"]), *told, dear)
     make_spec(final, "the advised spec")
     advice = write_up(place, *found[:5], final, found.step, plan, how.seed, found.folds, folder, found.own)
-    advice = tell_of_budget(found.finish(advice), how.budget, federation)
+    seconds = _seconds(how.budget, federation) if str(how.budget or "").strip().endswith("s") else None
+    advice = tell_of_budget(found.finish(advice), seconds)
     tell("done", 1.0)
     return advice
 
 
-def tell_of_budget(advice: Advice, budget: Any, federation: Federation) -> Advice:
+def tell_of_budget(advice: Advice, seconds: float | None) -> Advice:
     """The advice, with a word on it if it took longer than it was given, which the leanest pilot may."""
-    seconds = _seconds(budget, federation) if str(budget or "").strip().endswith("s") else math.inf
-    if advice.cost.seconds <= seconds:
+    if seconds is None or advice.cost.seconds <= seconds:
         return advice
     word = (f"It took {advice.cost.seconds:.0f} s where {seconds:.0f} s were given: which pilot fits is an estimate, "
             "and no leaner one was at hand.")  # fmt: skip

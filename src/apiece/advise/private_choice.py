@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from apiece.advise.advice import Advice, AdvicePrivacy, ReleasedSum
-from apiece.advise.choose import Choice
+from apiece.advise.choose import SURE_OF_STACK, WORTH_STACK, Choice
 from apiece.advise.differ import Difference
 from apiece.advise.foresee import FEW, LEVEL, UNSURE, Expected, Foreseen
 from apiece.advise.pilot import Pilot
@@ -52,7 +52,7 @@ def choose_privately(pilot: PrivatePilot, purse: Purse) -> tuple[Choice, Weighed
         gain, noise = gain_over(found, kinds.index("local"), kinds.index("path"), pilot.level.told)
         single = "path" if gain < noise else single
     better, doubt = gain_over(found, WIDTH + KAPPAS.index(kappa), kinds.index(single), pilot.level.told)
-    named = "stack" if better > max(doubt, unseen(found.noise)) else single
+    named = "stack" if better > max(SURE_OF_STACK * doubt, WORTH_STACK, unseen(found.noise)) else single
     levels = pilot.level.loss + scores
     where = (path.index(at_path), None if nearer is None else path.index(nearer), local.index(at_local), None)
     choice = Choice(kinds, at, levels, *where, single, named, found.weights, kappa, better, doubt, np.zeros(0, int))
