@@ -125,8 +125,9 @@ def test_a_quick_run_judges_as_the_full_run_did(name):
             assert waits, ("a claim of the quick run that the full run does not have", claim)
             continue
         assert claim["verdict"] in (full[claim["name"]]["verdict"], UNDECIDED), (claim, full[claim["name"]])
-    if not waits:
-        assert sum(claim["verdict"] != UNDECIDED for claim in found["claims"]) > len(found["claims"]) / 3
+    if not waits:  # of what the full run decides, it decides a third: what that one cannot see is not asked of it
+        decided = [claim for claim in found["claims"] if full[claim["name"]]["verdict"] != UNDECIDED]
+        assert sum(claim["verdict"] != UNDECIDED for claim in decided) >= max(len(decided) / 3, 1)
     names = [claim["name"] for claim in found["claims"]]
     assert len(set(names)) == len(names)
 
