@@ -177,7 +177,9 @@ def test_the_doctor_compares_clocks_and_certificates_and_sees_plain_text(tmp_pat
             threading.Thread(target=one.serve_forever, daemon=True).start()
         here = made / "sites" / "a"
         checked = lambda: {check.what: check for check in examine(here)}
-        assert checked()["server"].good and checked()["clock"].good and "0 s apart" in checked()["clock"].said
+        assert checked()["server"].good and checked()["clock"].good
+        # A header has whole seconds, and the machine may be busy.
+        assert int(checked()["clock"].said.partition(" s apart")[0]) <= 3
         Told.skew = -300.0
         assert not checked()["clock"].good and "set both by the same time server" in checked()["clock"].said
         make_authority(tmp_path, "another")
