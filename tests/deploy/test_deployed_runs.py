@@ -117,6 +117,16 @@ class Stopped(Exception):
 THOROUGH = [pytest.param(after, marks=pytest.mark.thorough) for after in (2, 9, 21)]
 
 
+def assert_goes_on_to_the_same_numbers(made, deployed):
+    """After everybody was started again."""
+    made.post.waiting = []
+    for i in range(4):
+        made.restart(i)
+    record = made.run()
+    same = lambda one: {name: method.seeds[0].metrics for name, method in one.methods.items()}
+    assert json.dumps(same(record), default=str) == json.dumps(same(deployed.record), default=str)
+
+
 @pytest.mark.parametrize("after", [14, *THOROUGH])
 def test_killed_anywhere_server_and_sites_go_on_to_the_same_numbers(tmp_path, federation, deployed, after):
     made = Deployed(tmp_path, saved_sites(tmp_path, federation), {"methods": METHODS, "train": PLAN})
@@ -135,12 +145,7 @@ def test_killed_anywhere_server_and_sites_go_on_to_the_same_numbers(tmp_path, fe
     made.post.answer = {i: counted(i) for i in answer}
     with pytest.raises(Stopped):
         made.run()
-    made.post.waiting = []
-    for i in range(4):
-        made.restart(i)
-    record = made.run()
-    same = lambda one: {name: method.seeds[0].metrics for name, method in one.methods.items()}
-    assert json.dumps(same(record), default=str) == json.dumps(same(deployed.record), default=str)
+    assert_goes_on_to_the_same_numbers(made, deployed)
 
 
 WRITES = [pytest.param(at, when, marks=pytest.mark.thorough)
@@ -170,12 +175,7 @@ def test_killed_while_a_file_is_written_all_go_on_to_the_same_numbers(
         patched.setattr(Path, "replace", dies)
         with pytest.raises(Stopped):
             made.run()
-    made.post.waiting = []
-    for i in range(4):
-        made.restart(i)
-    record = made.run()
-    same = lambda one: {name: method.seeds[0].metrics for name, method in one.methods.items()}
-    assert json.dumps(same(record), default=str) == json.dumps(same(deployed.record), default=str)
+    assert_goes_on_to_the_same_numbers(made, deployed)
     left = files.sweep_parts(tmp_path)
     assert left == (1 if when == "before" else 0) and not list(tmp_path.rglob(f"*{files.PART}"))
 

@@ -311,9 +311,9 @@ def method_of(
     given = (place.objective.loss, options, scale, place.population, place.model)
     build, hyper = bind(method, *given, **how_to_step)
     name = CATALOG.name_of(method)
-    shapes = (place.model.init, place.client_shapes(), place.population)
-    check_privacy(name, build(hyper, 0), train, *shapes)
-    check_secure(name, build(hyper, 0), train, *shapes)
+    asked = (name, build(hyper, 0), train, place.model.init, place.client_shapes(), place.population)
+    check_privacy(*asked)
+    check_secure(*asked)
     return wrap_method(build, train, place.population, place.client_shapes()), hyper
 
 
