@@ -118,8 +118,8 @@ def fill_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """JSON, indented, with NaN and infinity as null (JSON has neither).
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """JSON with NaN and infinity as null (JSON has neither); without `indent` in one line, ten times as fast.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_json(Path(folder) / "a.json", {"x": float("nan")})
@@ -127,7 +127,7 @@ def write_json(path: Path, value: Any) -> None:
     {'x': None}
     """
     with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(as_plain(value), indent=1, allow_nan=False) + "\n", "utf-8")
+        temporary.write_text(json.dumps(as_plain(value), indent=indent, allow_nan=False) + "\n", "utf-8")
 
 
 def read_json(path: Path) -> Any:

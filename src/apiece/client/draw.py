@@ -4,7 +4,10 @@ No padding, no data loader, no copy. Every draw is a pure function of (key, step
 client draws what a simulated one draws.
 """
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +16,28 @@ from jax import lax
 from apiece.protocol import Batch, Data, Tree
 
 SHUFFLE_ROUNDS = 24  # a position's law is within 2^-24 of uniform, a pair's within about 2^-12
-ROUNDS_A_TURN = 6  # of the shuffle's loop: one is slower to run, all 24 are slower to compile and no faster to run
 FULL_CHUNK = 256  # rows of a full-batch view that are processed at once
+
+_WRITTEN_OUT = contextvars.ContextVar("_WRITTEN_OUT", default=False)
+
+
+@contextlib.contextmanager
+def write_out_loops() -> Iterator[None]:
+    """What is traced inside has the shuffle's rounds one after the other instead of in a loop: the same numbers.
+
+    A loop is faster to run, unless the program is compiled in a hurry: then it is ten times slower.
+
+    >>> order = lambda: shuffler(jax.random.key(0), 7)(3, jnp.arange(7)).tolist()
+    >>> with write_out_loops():
+    ...     written_out = order()
+    >>> written_out == order()
+    True
+    """
+    token = _WRITTEN_OUT.set(True)
+    try:
+        yield
+    finally:
+        _WRITTEN_OUT.reset(token)
 
 
 def shuffler(key: Tree, size: Tree) -> Callable[[Tree, jax.Array], jax.Array]:
@@ -30,11 +53,12 @@ def shuffler(key: Tree, size: Tree) -> Callable[[Tree, jax.Array], jax.Array]:
     """
     seeds = jax.random.bits(key, (2, SHUFFLE_ROUNDS), jnp.uint32)
     size = jnp.asarray(size, jnp.uint32)
-    return lambda order, position: _shuffled(seeds, size, jnp.asarray(order, jnp.uint32), position)
+    turns = SHUFFLE_ROUNDS if _WRITTEN_OUT.get() else 1
+    return lambda order, position: _shuffled(seeds, size, jnp.asarray(order, jnp.uint32), position, turns)
 
 
-@jax.jit  # traced once for all methods, and written once into each program
-def _shuffled(seeds: jax.Array, size: jax.Array, order: jax.Array, position: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=4)  # traced once for all methods, and written once into each program
+def _shuffled(seeds: jax.Array, size: jax.Array, order: jax.Array, position: jax.Array, turns: int) -> jax.Array:
     words = _hash(seeds + order * jnp.uint32(0x9E3779B9))
     offsets, coins = words[0] % size, words[1]
 
@@ -45,7 +69,7 @@ def _shuffled(seeds: jax.Array, size: jax.Array, order: jax.Array, position: jax
         return jnp.where(_hash(jnp.maximum(x, partner) ^ coin) >> 31, partner, x), None
 
     x = position.astype(jnp.uint32)
-    return lax.scan(meet, x, (offsets, coins), unroll=ROUNDS_A_TURN)[0].astype(jnp.int32)
+    return lax.scan(meet, x, (offsets, coins), unroll=turns)[0].astype(jnp.int32)
 
 
 def _hash(word: jax.Array) -> jax.Array:

@@ -63,4 +63,4 @@ class Live:
         self.written = now
         runs = [{"row": row, "seed": seed, "looks": looks} for (row, seed), looks in self.runs.items()]
         told = {"format": 1, "began": self.began, "first": self.first or 0, "at": now, **self.now, "runs": runs}
-        write_json(self.path, told)
+        write_json(self.path, told, indent=None)  # written every second, and read by nobody but a program

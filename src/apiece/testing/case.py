@@ -260,6 +260,7 @@ class Case:
         if not aside:
             # Which model a client uses depends neither on how its state came about nor on whether it will be kept.
             made._personal = self.remember("simulations' models", lambda: made._personal)
+            made._small_personal = self.remember("simulations' small models", lambda: made._small_personal)
         return made
 
     def _poison(self, engine: Engine, owners: tuple[int, ...]) -> None:

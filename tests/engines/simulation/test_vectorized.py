@@ -49,7 +49,7 @@ def test_a_run_compiles_once_whatever_seeds_hyper_parameters_and_blocks(engine):
         engine.personal(run, EVERYBODY)
         engine.personal(run, EVERYBODY[:2])
     assert engine._block._cache_size() == 1
-    assert engine._personal._cache_size() == 1
+    assert engine._small_personal._cache_size() == 1
 
 
 def test_probabilities_and_empty_places_compile_once_too():

@@ -22,6 +22,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
+from apiece.engines.compiling import compiled
 from apiece.engines.contact import Build, Keys, Visit, is_finite, keys, remembered, settle, visit
 from apiece.engines.engine import RunState
 from apiece.engines.simulation.base import Simulation, Stage
@@ -81,7 +82,7 @@ class Asynchronous(Simulation):
 
     def _compile(self) -> None:
         super()._compile()
-        self._block = jax.jit(self._run_block, donate_argnames=("rows", "flight"))
+        self._block = compiled(self._run_block, donate_argnames=("rows", "flight"))
 
     @property
     def all_count(self) -> bool:

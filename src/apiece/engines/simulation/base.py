@@ -15,6 +15,7 @@ import numpy as np
 
 from apiece import tree
 from apiece.client.draw import FULL_CHUNK
+from apiece.engines.compiling import compiled
 from apiece.engines.contact import (
     Build,
     keys,
@@ -45,6 +46,7 @@ from apiece.errors import UserError
 from apiece.protocol import Data, Message, Params, Personal, Question, Tree
 
 GROUP = 64  # clients whose models are made by one call, if these are not large
+BRIEF = 4 << 20  # bytes of everybody's models: below, compiling what makes them takes longer than all that it makes
 MODES = ("auto", "sequential", "vmap")
 
 
@@ -103,8 +105,8 @@ class Simulation(Programs, Engine):
         """Programs to be compiled when first called, and shapes to be traced when first asked for: of this object."""
         self._known_shapes: dict[str, Tree] = {}  # the same for all settings and seeds
         self._visit_costs: dict[tuple, Costs] = {}
-        self._open = jax.jit(self._open_server)
-        self._personal = jax.jit(self._personal_models)
+        self._open = compiled(self._open_server, brief=True)
+        self._personal, self._small_personal = (compiled(self._personal_models, brief) for brief in (False, True))
         self._newcomer = jax.jit(self._newcomers_model)
 
     @property
@@ -343,6 +345,8 @@ class Simulation(Programs, Engine):
         self, run: RunState, ids: np.ndarray, group: int, most: int | None = None
     ) -> Iterator[tuple[Personal, np.ndarray]]:
         """(stacked models, whose they are) for one group of clients after another; the last may be filled up."""
+        small = tree.size_in_bytes(run.params) * len(self.sizes) < BRIEF
+        make = self._small_personal if small else self._personal
         for first in range(0, len(ids), group):
             who = np.asarray(ids[first : first + group], np.int32)
             # Clients beyond the population, and everybody when nothing is kept, have no memory: a blank row.
@@ -354,4 +358,4 @@ class Simulation(Programs, Engine):
             place = dict(ids=who, starts=starts, sizes=sizes, known=known)
             rows = look_up_states(run.rows, who, inside, group)
             stage = self._stage(run)._replace(x=x, y=y)
-            yield self._personal(rows, padded(place, group), stage, self.visits(run)), who
+            yield make(rows, padded(place, group), stage, self.visits(run)), who

@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from apiece import tree
+from apiece.engines.compiling import compiled
 from apiece.engines.contact import Build, Keys, keys, weigh_sound
 from apiece.engines.engine import RunState
 from apiece.engines.row_store import RowStore
@@ -67,13 +68,13 @@ class Vectorized(Simulation):
 
     def _compile(self) -> None:
         super()._compile()
-        self._block = jax.jit(self._run_block, donate_argnames="rows")
+        self._block = compiled(self._run_block, donate_argnames="rows")
         # The same for several runs of one seed (`together`). Who is known follows from the plan, which is one for all:
         # so nobody's enrolling is computed for nothing.
         options: Any = Stage(*[None] * 7)._replace(hyper=0)  # type: ignore[arg-type]  # axes, not values
         alike = functools.partial(self._run_block, alike=True)
         several = jax.vmap(alike, in_axes=(0, 0, None, options, None, None), out_axes=(0, 0, None, 0))
-        self.block_of_runs = jax.jit(several, donate_argnums=1)
+        self.block_of_runs = compiled(several, brief=True, donate_argnums=1)  # of small models alone
 
     @property
     def all_count(self) -> bool:
