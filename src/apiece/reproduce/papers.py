@@ -101,6 +101,8 @@ PAPERS: dict[str, list[Sentence]] = {
                  "b with noise 0.5: error over that of local, t = 1000", FAILS),
         Sentence("networks find groups that nobody named, and gain over training alone by them", "all-for-all-groups",
                  "skewed labels: all_for_all less training alone, points", HOLDS),
+        Sentence("to two points they are as good as if they had been told the groups", "all-for-all-groups",
+                 "skewed labels: all_for_all less the true groups, points", HOLDS),
         Sentence("the mixing matrix does not have spectral radius 1", "all-for-all-mean",
                  "star of 100: spectral radius of W", FAILS),
         Sentence("all-for-one's printed bound lacks a factor", "all-for-all-mean",
